@@ -1,0 +1,206 @@
+//! The guard as a pure model: what `claim.lua` draws from, without Redis or a clock.
+//!
+//! The schedule says when a message should go; timers are late, batches surface together and limits
+//! get cut. So every send also needs a *grant*, and at no moment are more than the limit granted.
+//!
+//! # The rules
+//! Messages are claimed up to seconds before they go and not in the order they go, so the guard is no
+//! bucket with one level but a strip of ticks, ten milliseconds each, that can be drawn on in any order.
+//! - **Units.** Tick t yields ⌊(t+1)·g⌋ − ⌊t·g⌋ units, g = η·L ÷ 100. A message takes one per
+//!   recipient, in order, from the first tick at or after its slot, and goes at the tick of the last. So
+//!   in any n ticks fewer than n·g + 1 recipients go: a token bucket at η·L with a burst of 1.
+//! - **Burst.** A late message may use up what was left unused in the (burst − 1) ÷ (η·L) seconds before
+//!   now: fewer than η·L + burst in any second, a token bucket with that burst.
+//! - **Costs.** A message of several recipients also uses what was left unused in the time its own
+//!   recipients take before its slot, at most a second: the schedule booked those turns for it.
+//! - **Windows.** Several recipients go at one instant, so besides, in no second around a grant may more
+//!   than ⌈L⌉ recipients go. A message that alone costs more than ⌊L⌋ goes when nobody else does for a
+//!   second before and after, and nobody goes after it until what it was over is paid for.
+//! - **Far grants** are not drawn: past the longest wait the message takes a new slot instead.
+//! - **Clock.** When the Redis clock is set back, what was granted lies anywhere in the next seconds of real
+//!   time. The guard forgets it and grants nothing until it is surely over.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    Budget, Millis, Moment,
+    budget::{GUARD_TICKS, mul_div},
+};
+
+/// A tick in milliseconds.
+pub const TICK: Millis = Millis(1000 / GUARD_TICKS);
+/// The longest wait for a grant that may be asked for.
+pub const LONGEST_WAIT: Millis = Millis(3000);
+/// How far back unused units can be found, in ticks: a second for cost, a second for burst.
+const MEMORY: u64 = 2 * GUARD_TICKS;
+
+/// What was drawn in one tick.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tick {
+    /// Units taken, recipients.
+    pub units: u64,
+    /// Recipients that go at the tick's start.
+    pub going: u64,
+}
+
+/// The guard of one budget.
+#[derive(Clone, Debug)]
+pub struct Guard {
+    budget: Budget,
+    ticks: BTreeMap<u64, Tick>,
+    clock: Moment,
+    /// Nothing goes before this tick.
+    closed_until: u64,
+}
+
+impl Guard {
+    /// A guard that has granted nothing yet.
+    #[must_use]
+    pub const fn new(budget: Budget) -> Self {
+        Self {
+            budget,
+            ticks: BTreeMap::new(),
+            clock: Moment(0),
+            closed_until: 0,
+        }
+    }
+
+    /// A new budget. What was granted under the old one still counts.
+    pub const fn set_budget(&mut self, budget: Budget) {
+        self.budget = budget;
+    }
+
+    /// Units that a tick yields in all: ⌊(t+1)·g⌋ − ⌊t·g⌋ with g = η·L ÷ 100.
+    #[must_use]
+    pub const fn capacity(&self, tick: u64) -> u64 {
+        let (num, den) = (
+            self.budget.guard_rate().num(),
+            self.budget.guard_rate().den() * GUARD_TICKS,
+        );
+        mul_div(tick + 1, num, den) - mul_div(tick, num, den)
+    }
+
+    /// Ticks in which so many recipients go at η·L, rounded down.
+    #[must_use]
+    pub const fn ticks_for(&self, recipients: u64) -> u64 {
+        mul_div(
+            recipients,
+            self.budget.guard_rate().den() * GUARD_TICKS,
+            self.budget.guard_rate().num(),
+        )
+    }
+
+    /// Grants the moment at which a message of `cost` recipients with this slot may go, or nothing if
+    /// that is more than `longest` (at most [`LONGEST_WAIT`]) from now.
+    pub fn grant(
+        &mut self,
+        now: Moment,
+        slot: Moment,
+        cost: u32,
+        longest: Millis,
+    ) -> Option<Moment> {
+        let longest = longest.min(LONGEST_WAIT);
+        self.advance(now);
+        let last = (now.0 + longest.0) / TICK.0;
+        let earliest = now.0.max(slot.0).div_ceil(TICK.0).max(self.closed_until);
+        if earliest > last {
+            return None;
+        }
+        let cost = u64::from(cost);
+        let largest = self.budget.largest_shared();
+        let alone = cost > largest;
+
+        // Units, from as far back as burst and cost allow.
+        let present = now.0.div_ceil(TICK.0);
+        let burst = self
+            .ticks_for(u64::from(self.budget.burst()) - 1)
+            .min(GUARD_TICKS);
+        let own = self.ticks_for(cost.min(largest) - 1).min(GUARD_TICKS);
+        let from = slot
+            .0
+            .div_ceil(TICK.0)
+            .max(present.saturating_sub(burst))
+            .saturating_sub(own);
+        let mut takes = Vec::new();
+        let mut left = cost.min(largest);
+        let mut tick = from;
+        while left > 0 {
+            if tick > last {
+                return None;
+            }
+            let count = self
+                .capacity(tick)
+                .saturating_sub(self.tick(tick).units)
+                .min(left);
+            if count > 0 {
+                takes.push((tick, count));
+                left -= count;
+            }
+            tick += 1;
+        }
+
+        // The first tick from there on around which no window overflows.
+        let silence = if alone {
+            GUARD_TICKS.max(self.ticks_for(cost - largest) + 1)
+        } else {
+            GUARD_TICKS
+        };
+        let mut goes = earliest.max(tick - 1);
+        loop {
+            if goes > last {
+                return None;
+            }
+            let fits = if alone {
+                self.ticks
+                    .range(goes.saturating_sub(GUARD_TICKS - 1)..goes + silence)
+                    .all(|(_, t)| t.going == 0)
+            } else {
+                self.fullest_second_with(goes) + cost <= self.budget.most_per_second()
+            };
+            if fits {
+                break;
+            }
+            goes += 1;
+        }
+
+        for (tick, count) in takes {
+            self.ticks.entry(tick).or_default().units += count;
+        }
+        self.ticks.entry(goes).or_default().going += cost;
+        if alone {
+            self.closed_until = goes + silence;
+        }
+        Some(Moment(goes * TICK.0))
+    }
+
+    /// What was drawn in a tick.
+    #[must_use]
+    pub fn tick(&self, tick: u64) -> Tick {
+        self.ticks.get(&tick).copied().unwrap_or_default()
+    }
+
+    /// Most recipients that go in any second that holds this tick.
+    fn fullest_second_with(&self, tick: u64) -> u64 {
+        (tick.saturating_sub(GUARD_TICKS - 1)..=tick)
+            .map(|first| {
+                self.ticks
+                    .range(first..first + GUARD_TICKS)
+                    .map(|(_, t)| t.going)
+                    .sum()
+            })
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// Moves the clock on and drops what no rule looks at any more.
+    fn advance(&mut self, now: Moment) {
+        if now < self.clock {
+            self.ticks.clear();
+            self.closed_until = (now.0 + LONGEST_WAIT.0) / TICK.0 + GUARD_TICKS;
+        }
+        self.clock = now;
+        self.ticks = self
+            .ticks
+            .split_off(&(now.0 / TICK.0).saturating_sub(MEMORY));
+    }
+}

@@ -1,0 +1,393 @@
+//! The schedule as a pure model: what `book.lua` and `release.lua` do, without Redis or a clock.
+//!
+//! Read this to learn the rules. The scripts are held against it step by step, so both say the same;
+//! this one says it in the open.
+//!
+//! # The rules
+//! - **Cells.** Each second is a cell that holds ⌊(c+1)·r⌋ − ⌊c·r⌋ recipients ([`Budget::capacity`]).
+//!   Priority may fill a cell; bulk only up to capacity − reserve ([`Budget::reserved`]).
+//! - **The present cell** offers only the turns that are not over: turns missed count as bulk's, since
+//!   priority's part is the last to be given up.
+//! - **Frontier.** Every cell before a lane's frontier is full for that lane, so searches start there
+//!   and the cost of a booking doesn't grow with the backlog.
+//! - **Costs may be split** over cells: a message takes what room there is, in order. It goes at the
+//!   turn of its last recipient, or of its ⌊L⌋-th if it costs more than L: a provider lets such a
+//!   message go when a whole second is free and is then owed the rest, so what it books beyond ⌊L⌋ is
+//!   the silence after it.
+//! - **Turns.** The k-th recipient of a cell that holds n goes at k/n of the second, counted from 0.
+//! - **Horizon.** A message is booked whole within the horizon or not at all; else it waits in its
+//!   lane's line, outside the schedule.
+//! - **Clock.** Time doesn't run backwards: when the Redis clock is set back by up to 5 s, the
+//!   schedule stands still until it catches up; by more, it starts anew.
+//! - **Lines.** A waiting message keeps its place: recipients ever queued, up to and with itself. The
+//!   line knows how many were served. Its slot will be about (place − served) ÷ rate past the
+//!   frontier; a message whose estimated slot is past the horizon doesn't book even if there is room,
+//!   and it sleeps until its slot is half a horizon away, so that it wakes neither too early to find
+//!   room nor too late to use it.
+
+use std::collections::BTreeMap;
+
+use crate::{Budget, Cell, Lane, Millis, Moment};
+
+/// The longest sleep: the longest delay of an SQS message.
+pub const LONGEST_SLEEP: Millis = Millis::from_secs(900);
+/// How far the Redis clock may be set back before the schedule starts anew instead of standing still.
+pub const LONGEST_STANDSTILL: Millis = Millis::from_secs(5);
+/// The shortest sleep, so that nothing spins.
+pub const SHORTEST_SLEEP: Millis = Millis::from_secs(1);
+
+/// Where a message that asks for a slot stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It has never been in a waiting line.
+    New,
+    /// It woke from a wait with this place in its line.
+    Waited {
+        /// Recipients ever queued in the line, up to and with this message.
+        place: u64,
+    },
+    /// It had a slot before (a retry, a rebooking): it isn't new mail and stands in no line.
+    Again,
+}
+
+/// The answer to one message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Booking {
+    /// It may go then.
+    Slot(Slot),
+    /// Its slot would be past the booking horizon: ask again after the delay.
+    Wait(Wait),
+}
+
+/// A booked slot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Slot {
+    /// When the message may go.
+    pub at: Moment,
+    /// `at` minus the Redis clock at booking; zero when the slot is already due.
+    pub delay: Millis,
+    /// The recipients booked, cell by cell, so that they can be released.
+    pub cells: Vec<(Cell, u32)>,
+}
+
+/// A wait, unbooked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// Sleep this long, then ask again: [`SHORTEST_SLEEP`] to [`LONGEST_SLEEP`].
+    pub delay: Millis,
+    /// Its place in the line, to be shown when it asks again; 0 for a message that asked
+    /// [`Standing::Again`], which asks so again.
+    pub place: u64,
+    /// Estimated time until its slot, however many sleeps away.
+    pub estimate: Millis,
+}
+
+/// Recipients booked in one cell. Turns of the present cell that were missed count as bulk's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Booked {
+    /// In all.
+    pub all: u64,
+    /// From bulk.
+    pub bulk: u64,
+}
+
+/// A lane's waiting line, in recipients.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Line {
+    /// Ever queued: the place of the last to join.
+    pub queued: u64,
+    /// Ever booked out of the line.
+    pub served: u64,
+    /// When the last place should have been served. After it the line is taken for empty, so that
+    /// messages that never come back (deleted by hand) can't hold it open.
+    pub until: Moment,
+}
+
+/// The schedule of one budget.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    budget: Budget,
+    cells: BTreeMap<Cell, Booked>,
+    clock: Moment,
+    frontier: [Cell; 2],
+    lines: [Line; 2],
+}
+
+/// Recipients taken from one cell by the call under way.
+struct Take {
+    cell: Cell,
+    first: u64,
+    count: u64,
+}
+
+impl Schedule {
+    /// An empty schedule.
+    #[must_use]
+    pub const fn new(budget: Budget) -> Self {
+        Self {
+            budget,
+            cells: BTreeMap::new(),
+            clock: Moment(0),
+            frontier: [Cell(0); 2],
+            lines: [Line {
+                queued: 0,
+                served: 0,
+                until: Moment(0),
+            }; 2],
+        }
+    }
+
+    /// What time it is for the schedule: the latest it was told.
+    #[must_use]
+    pub const fn clock(&self) -> Moment {
+        self.clock
+    }
+
+    /// The budget in force.
+    #[must_use]
+    pub const fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
+    /// A new budget: searches start from now again, as there may be more room in every cell.
+    pub const fn set_budget(&mut self, budget: Budget) {
+        self.budget = budget;
+        self.frontier = [Cell(0); 2];
+    }
+
+    /// What is booked in a cell.
+    #[must_use]
+    pub fn booked(&self, cell: Cell) -> Booked {
+        self.cells.get(&cell).copied().unwrap_or_default()
+    }
+
+    /// The cells with any booking, in order.
+    pub fn cells(&self) -> impl Iterator<Item = (Cell, Booked)> {
+        self.cells.iter().map(|(cell, booked)| (*cell, *booked))
+    }
+
+    /// A lane's frontier: every cell before it is full for the lane.
+    #[must_use]
+    pub const fn frontier(&self, lane: Lane) -> Cell {
+        self.frontier[lane as usize]
+    }
+
+    /// A lane's waiting line.
+    #[must_use]
+    pub const fn line(&self, lane: Lane) -> Line {
+        self.lines[lane as usize]
+    }
+
+    /// Recipients that the lane may still book in a cell, turns already missed not counted.
+    #[must_use]
+    pub fn room(&self, lane: Lane, cell: Cell) -> u64 {
+        let booked = self.booked(cell);
+        let capacity = self.budget.capacity(cell);
+        let all = capacity.saturating_sub(booked.all);
+        match lane {
+            Lane::Priority => all,
+            Lane::Bulk => {
+                all.min((capacity - self.budget.reserved(cell)).saturating_sub(booked.bulk))
+            }
+        }
+    }
+
+    /// Books one message of `cost` recipients, or says how long it must wait.
+    pub fn book(&mut self, now: Moment, lane: Lane, cost: u32, standing: Standing) -> Booking {
+        let now = self.advance(now);
+        let line = &mut self.lines[lane as usize];
+        let open = line.served < line.queued && now <= line.until;
+        if !open {
+            line.served = line.queued;
+        }
+        let cost_wide = u64::from(cost);
+        let place = match standing {
+            Standing::New => line.queued + cost_wide,
+            Standing::Waited { place } => place.max(line.served + cost_wide),
+            Standing::Again => line.served + cost_wide,
+        };
+        let ahead = place - line.served;
+        let in_turn = !open
+            || matches!(standing, Standing::Again)
+            || self.estimate(now, lane, ahead) <= self.budget.horizon();
+        if in_turn && let Some(takes) = self.take(now, lane, cost_wide) {
+            if matches!(standing, Standing::Waited { .. }) {
+                let line = &mut self.lines[lane as usize];
+                line.served = line.queued.min(line.served + cost_wide);
+            }
+            return Booking::Slot(self.slot(now, cost_wide, &takes));
+        }
+        let estimate = self.estimate(now, lane, ahead);
+        let line = &mut self.lines[lane as usize];
+        if matches!(standing, Standing::New) {
+            line.queued = place;
+        }
+        let horizon = self.budget.horizon();
+        line.until = line.until.max(now + Millis(estimate.0 + 2 * horizon.0));
+        let rest = estimate.0.saturating_sub(horizon.0 / 2);
+        // Only the first hop is short: then as many surface each second as are sent, not all at once.
+        let first = matches!(standing, Standing::New);
+        let hop = if rest > LONGEST_SLEEP.0 && first {
+            rest % LONGEST_SLEEP.0
+        } else {
+            rest.min(LONGEST_SLEEP.0)
+        };
+        let place = if matches!(standing, Standing::Again) {
+            0
+        } else {
+            place
+        };
+        Booking::Wait(Wait {
+            delay: Millis(hop.max(SHORTEST_SLEEP.0)),
+            place,
+            estimate,
+        })
+    }
+
+    /// Gives booked recipients back. Cells that have begun are past saving and ignored, as is what was
+    /// never booked.
+    pub fn release(&mut self, now: Moment, lane: Lane, cells: &[(Cell, u32)]) {
+        if now < self.clock && now.until(self.clock) > LONGEST_STANDSTILL {
+            return; // the next booking starts anew
+        }
+        let now = now.max(self.clock);
+        for &(cell, count) in cells {
+            let Some(booked) = self.cells.get_mut(&cell).filter(|_| cell > now.cell()) else {
+                continue;
+            };
+            let own = match lane {
+                Lane::Priority => booked.all - booked.bulk,
+                Lane::Bulk => booked.bulk,
+            };
+            let count = u64::from(count).min(own);
+            if count == 0 {
+                continue;
+            }
+            booked.all -= count;
+            if lane == Lane::Bulk {
+                booked.bulk -= count;
+            }
+            for frontier in &mut self.frontier {
+                *frontier = cell.min(*frontier);
+            }
+        }
+    }
+
+    /// Moves the clock on and drops the past; answers what time it is for the schedule. Every booking
+    /// begins with it.
+    pub fn advance(&mut self, now: Moment) -> Moment {
+        if now < self.clock && now.until(self.clock) > LONGEST_STANDSTILL {
+            self.cells.clear();
+            self.frontier = [Cell(0); 2];
+            self.clock = now;
+        }
+        self.clock = self.clock.max(now);
+        self.cells = self.cells.split_off(&self.clock.cell());
+        self.clock
+    }
+
+    /// Time from now until the slot of a message with so many recipients of the line `ahead` of it, itself
+    /// included: the lane's frontier, then the line at the lane's rate.
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "an estimate; the script computes the same in the same order, so both round alike"
+    )]
+    fn estimate(&self, now: Moment, lane: Lane, ahead: u64) -> Millis {
+        let frontier = self.frontier(lane).start().max(now);
+        let served_in = ahead as f64 * 1000.0 / self.budget.line_rate(lane);
+        Millis(now.until(frontier).0 + served_in as u64)
+    }
+
+    /// Takes `cost` recipients from the frontier on, or nothing if they don't fit before the horizon.
+    fn take(&mut self, now: Moment, lane: Lane, cost: u64) -> Option<Vec<Take>> {
+        let last = (now + self.budget.horizon()).cell();
+        let mut takes = Vec::new();
+        let mut left = cost;
+        let mut cell = self.frontier(lane).max(now.cell());
+        loop {
+            cell = self.budget.next_with_capacity(lane, cell);
+            if cell > last {
+                break;
+            }
+            if cell == now.cell() {
+                self.miss_turns(now);
+            }
+            let count = self.room(lane, cell).min(left);
+            if count > 0 {
+                let booked = self.cells.entry(cell).or_default();
+                takes.push(Take {
+                    cell,
+                    first: booked.all,
+                    count,
+                });
+                booked.all += count;
+                if lane == Lane::Bulk {
+                    booked.bulk += count;
+                }
+                left -= count;
+            }
+            if self.room(lane, cell) > 0 {
+                break;
+            }
+            cell.0 += 1;
+            if left == 0 {
+                break;
+            }
+        }
+        self.frontier[lane as usize] = cell.min(Cell(last.0 + 1));
+        if left == 0 {
+            return Some(takes);
+        }
+        for Take { cell, count, .. } in takes {
+            let booked = self.cells.entry(cell).or_default();
+            booked.all -= count;
+            if lane == Lane::Bulk {
+                booked.bulk -= count;
+            }
+            let frontier = &mut self.frontier[lane as usize];
+            *frontier = cell.min(*frontier);
+        }
+        None
+    }
+
+    /// Gives up the turns of the present cell that are over; the turn under way may still be used.
+    fn miss_turns(&mut self, now: Moment) {
+        let cell = now.cell();
+        let over = (now.0 % 1000) * self.budget.capacity(cell) / 1000;
+        let booked = self.booked(cell);
+        if booked.all < over {
+            let missed = over - booked.all;
+            self.cells.insert(
+                cell,
+                Booked {
+                    all: over,
+                    bulk: booked.bulk + missed,
+                },
+            );
+        }
+    }
+
+    fn slot(&self, now: Moment, cost: u64, takes: &[Take]) -> Slot {
+        let goes_with = cost.min(self.budget.largest_shared());
+        let mut before = 0;
+        let mut at = now;
+        for Take { cell, first, count } in takes {
+            if before < goes_with {
+                let turn = first + count.min(&(goes_with - before)) - 1;
+                at = Moment(cell.start().0 + turn * 1000 / self.budget.capacity(*cell)).max(now);
+            }
+            before += count;
+        }
+        let cells = takes
+            .iter()
+            .map(|take| (take.cell, u32::try_from(take.count).unwrap_or(u32::MAX)))
+            .collect();
+        Slot {
+            at,
+            delay: now.until(at),
+            cells,
+        }
+    }
+}

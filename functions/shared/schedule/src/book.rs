@@ -1,0 +1,193 @@
+//! Booking slots, and giving them back.
+
+use sendslot_domain::{
+    Cell, Lane, Millis, Moment, TenantName,
+    schedule::{Slot, Standing, Wait},
+};
+
+use crate::{Schedule, ScheduleError, script::Named};
+
+/// What a caller asks a slot for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// On whose behalf.
+    pub tenant: TenantName,
+    /// Recipients, 1 to 50.
+    pub cost: u32,
+    /// Where the message stands.
+    pub standing: Standing,
+}
+
+/// The answer to one [`Ask`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Booking {
+    /// The message may go then.
+    Slot(Slot),
+    /// The next free slot is past the booking horizon: ask again after the delay.
+    Wait(Wait),
+    /// The budget doesn't know the tenant.
+    UnknownTenant,
+}
+
+impl Schedule {
+    /// Books the whole batch in one round trip; one answer per ask, in order.
+    ///
+    /// # Errors
+    /// When Redis can't be reached or holds no budget. Nothing is booked then, unless the answer was lost.
+    pub async fn book(&self, lane: Lane, asks: &[Ask]) -> Result<Vec<Booking>, ScheduleError> {
+        if asks.is_empty() {
+            return Ok(Vec::new());
+        }
+        let runs: Vec<&[Ask]> = asks.chunk_by(alike).collect();
+        let script = &self.scripts.book;
+        let mut call = script.prepare();
+        call.key(&self.keys.budget).key(&self.keys.schedule);
+        call.arg(lane.as_str());
+        for run in &runs {
+            call.arg(run[0].tenant.as_str())
+                .arg(run[0].cost)
+                .arg(run.len());
+            match run[0].standing {
+                Standing::New => call.arg("new"),
+                Standing::Waited { place } => call.arg(place),
+                Standing::Again => call.arg("again"),
+            };
+        }
+        let answer: Vec<i64> = Named::call(&call, &self.connection, &self.keys.budget).await?;
+        read(&runs, &answer).ok_or_else(|| script.unreadable(&answer))
+    }
+
+    /// Gives booked recipients back. Cells that have begun are past saving and ignored.
+    ///
+    /// # Errors
+    /// When Redis can't be reached.
+    pub async fn release(&self, lane: Lane, cells: &[(Cell, u32)]) -> Result<(), ScheduleError> {
+        if cells.is_empty() {
+            return Ok(());
+        }
+        let mut call = self.scripts.release.prepare();
+        call.key(&self.keys.schedule).arg(lane.as_str());
+        for (cell, count) in cells {
+            call.arg(cell.0).arg(count);
+        }
+        let _given: u64 = Named::call(&call, &self.connection, &self.keys.budget).await?;
+        Ok(())
+    }
+}
+
+/// Whether two messages can share a run: a place is one message's own.
+fn alike(a: &Ask, b: &Ask) -> bool {
+    a == b && !matches!(a.standing, Standing::Waited { .. })
+}
+
+/// A stretch of recipients in one cell, as book.lua answers it.
+struct Take {
+    cell: u64,
+    first: u64,
+    count: u64,
+    capacity: u64,
+}
+
+/// The numbers of an answer, one after the other.
+struct Numbers<'a>(std::slice::Iter<'a, i64>);
+
+impl Numbers<'_> {
+    fn next(&mut self) -> Option<u64> {
+        self.0.next().and_then(|n| u64::try_from(*n).ok())
+    }
+
+    fn count(&mut self) -> Option<usize> {
+        self.next().and_then(|n| usize::try_from(n).ok())
+    }
+}
+
+/// Deals the runs' recipients out to their messages, in order.
+fn read(runs: &[&[Ask]], answer: &[i64]) -> Option<Vec<Booking>> {
+    let mut numbers = Numbers(answer.iter());
+    let now = Moment(numbers.next()?);
+    let largest_shared = numbers.next()?;
+    let _looked_at = numbers.next()?;
+    let mut bookings = Vec::with_capacity(runs.iter().map(|run| run.len()).sum());
+    for run in runs {
+        if numbers.0.as_slice().first() == Some(&-1) {
+            numbers.0.next();
+            bookings.extend(run.iter().map(|_| Booking::UnknownTenant));
+            continue;
+        }
+        let (booked, takes, waits) = (numbers.count()?, numbers.count()?, numbers.count()?);
+        if booked + waits != run.len() {
+            return None;
+        }
+        let takes: Vec<Take> = (0..takes)
+            .map(|_| {
+                let (cell, first, count, capacity) = (
+                    numbers.next()?,
+                    numbers.next()?,
+                    numbers.next()?,
+                    numbers.next()?,
+                );
+                Some(Take {
+                    cell,
+                    first,
+                    count,
+                    capacity,
+                })
+            })
+            .collect::<Option<_>>()?;
+        let mut takes = takes.into_iter().peekable();
+        for ask in &run[..booked] {
+            bookings.push(Booking::Slot(deal(
+                now,
+                u64::from(ask.cost),
+                largest_shared,
+                &mut takes,
+            )?));
+        }
+        for _ in 0..waits {
+            let (delay, place, estimate) = (
+                Millis(numbers.next()?),
+                numbers.next()?,
+                Millis(numbers.next()?),
+            );
+            bookings.push(Booking::Wait(Wait {
+                delay,
+                place,
+                estimate,
+            }));
+        }
+    }
+    Some(bookings)
+}
+
+/// The slot of the next message: the turn of its last recipient, or of its ⌊L⌋-th if it costs more.
+fn deal(
+    now: Moment,
+    cost: u64,
+    largest_shared: u64,
+    takes: &mut std::iter::Peekable<impl Iterator<Item = Take>>,
+) -> Option<Slot> {
+    let goes_with = cost.min(largest_shared);
+    let mut cells = Vec::with_capacity(1);
+    let mut at = now;
+    let mut dealt = 0;
+    while dealt < cost {
+        let take = takes.peek_mut()?;
+        let count = take.count.min(cost - dealt);
+        if dealt < goes_with {
+            let turn = take.first + count.min(goes_with - dealt) - 1;
+            at = Moment(take.cell * 1000 + turn * 1000 / take.capacity.max(1)).max(now);
+        }
+        cells.push((Cell(take.cell), u32::try_from(count).ok()?));
+        dealt += count;
+        take.first += count;
+        take.count -= count;
+        if take.count == 0 {
+            takes.next();
+        }
+    }
+    Some(Slot {
+        at,
+        delay: now.until(at),
+        cells,
+    })
+}

@@ -1,0 +1,192 @@
+//! Claiming messages to send, drawing their grants, and ending the claims.
+
+use redis::{FromRedisValue, Value};
+use sendslot_domain::{Millis, Moment, SendId, TenantName};
+
+use crate::{Schedule, ScheduleError, script::Named};
+
+/// A slot further ahead than any the schedule gives was given by a clock since set back.
+const FARTHEST_SLOT: Millis = Millis::from_secs(960);
+
+/// What a worker asks to send now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimAsk {
+    /// The tenant that scopes the send id.
+    pub tenant: TenantName,
+    /// The message's idempotency key.
+    pub send_id: SendId,
+    /// A digest of the content, without `|`: the same id with another digest is another mail.
+    pub fingerprint: String,
+    /// Recipients, 1 to 50.
+    pub cost: u32,
+    /// Its slot.
+    pub slot: Moment,
+}
+
+/// On what terms a worker claims.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// How long a claim is alive: longer than the worker can take.
+    pub lease: Millis,
+    /// The longest wait for a grant; at most 3 s.
+    pub longest_wait: Millis,
+    /// How long a claim is remembered if its end is never told: longer than any message lives.
+    pub memory: Millis,
+}
+
+/// The answer to one [`ClaimAsk`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// Claimed and granted: send after the wait, counted from the moment the answer arrived.
+    Go {
+        /// The grant: the moment it may go.
+        at: Moment,
+        /// How long to wait first: `at` minus the Redis clock, zero when it is due.
+        wait: Millis,
+    },
+    /// Neither claimed nor granted.
+    Later {
+        /// Time until the slot, if that is further away than the longest wait.
+        wait: Millis,
+        /// Whether the slot is still ahead. If not, the guard has no grant in time (or the slot was given by
+        /// a clock since set back): the message should take a new slot.
+        slot_ahead: bool,
+    },
+    /// The send id was sent already: drop this copy.
+    Sent,
+    /// Another worker is sending it: come back when its lease ends.
+    Held {
+        /// What is left of that lease.
+        left: Millis,
+    },
+    /// A worker claimed it and never told how it ended: it may have been sent.
+    Unknown,
+    /// The send id was used for other content.
+    Conflict,
+}
+
+/// How one claimed message ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct End {
+    /// The tenant that scopes the send id.
+    pub tenant: TenantName,
+    /// The message's idempotency key.
+    pub send_id: SendId,
+    /// What became of it.
+    pub how: Ending,
+}
+
+/// What became of a claimed message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The provider accepted it: leave a mark, so that no copy is ever sent again.
+    Sent,
+    /// It was not sent and may be tried again: give the claim up.
+    Free,
+}
+
+impl Schedule {
+    /// Claims a batch for `owner`, and draws each one's grant from the guard, in one round trip; one answer
+    /// per ask, in order.
+    ///
+    /// # Errors
+    /// When Redis can't be reached or holds no budget. Nothing is claimed then, unless the answer was lost.
+    pub async fn claim(
+        &self,
+        owner: &str,
+        terms: Terms,
+        asks: &[ClaimAsk],
+    ) -> Result<Vec<Claim>, ScheduleError> {
+        if asks.is_empty() {
+            return Ok(Vec::new());
+        }
+        let script = &self.scripts.claim;
+        let mut call = script.prepare();
+        call.key(&self.keys.budget).key(&self.keys.guard);
+        call.arg(owner)
+            .arg(terms.lease.0)
+            .arg(terms.longest_wait.0)
+            .arg(terms.memory.0);
+        for ask in asks {
+            call.key(self.keys.claim(&ask.tenant, &ask.send_id));
+            call.arg(ask.slot.0).arg(ask.cost).arg(&ask.fingerprint);
+        }
+        let answer: Vec<Value> = Named::call(&call, &self.connection, &self.keys.budget).await?;
+        read(asks.len(), &answer).ok_or_else(|| script.unreadable(&answer))
+    }
+
+    /// Ends claims of `owner`, in one round trip. A mark lives for `memory`: longer than any message.
+    ///
+    /// # Errors
+    /// When Redis can't be reached.
+    pub async fn commit(
+        &self,
+        owner: &str,
+        memory: Millis,
+        ends: &[End],
+    ) -> Result<(), ScheduleError> {
+        if ends.is_empty() {
+            return Ok(());
+        }
+        let mut call = self.scripts.commit.prepare();
+        call.arg(owner).arg(memory.0);
+        for end in ends {
+            call.key(self.keys.claim(&end.tenant, &end.send_id));
+            call.arg(match end.how {
+                Ending::Sent => "sent",
+                Ending::Free => "free",
+            });
+        }
+        let lost: usize = Named::call(&call, &self.connection, &self.keys.budget).await?;
+        if lost > 0 {
+            tracing::warn!(
+                lost,
+                of = ends.len(),
+                "claims were no longer this worker's when it ended them"
+            );
+        }
+        Ok(())
+    }
+}
+
+fn read(asks: usize, answer: &[Value]) -> Option<Vec<Claim>> {
+    let [now, answers @ ..] = answer else {
+        return None;
+    };
+    let now = Moment(u64::from_redis_value_ref(now).ok()?);
+    if answers.len() != asks {
+        return None;
+    }
+    answers.iter().map(|answer| read_one(now, answer)).collect()
+}
+
+fn read_one(now: Moment, answer: &Value) -> Option<Claim> {
+    let Value::Array(parts) = answer else {
+        return None;
+    };
+    let (word, rest) = parts.split_first()?;
+    let number = || u64::from_redis_value_ref(rest.first()?).ok();
+    Some(match String::from_redis_value_ref(word).ok()?.as_str() {
+        "go" => {
+            let at = Moment(number()?);
+            Claim::Go {
+                at,
+                wait: now.until(at),
+            }
+        }
+        "later" => {
+            let wait = Millis(number()?);
+            Claim::Later {
+                wait,
+                slot_ahead: wait > Millis(0) && wait < FARTHEST_SLOT,
+            }
+        }
+        "held" => Claim::Held {
+            left: Millis(number()?),
+        },
+        "unknown" => Claim::Unknown,
+        "sent" => Claim::Sent,
+        "conflict" => Claim::Conflict,
+        _ => return None,
+    })
+}

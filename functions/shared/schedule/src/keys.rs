@@ -1,0 +1,44 @@
+//! Every key there is.
+
+use std::fmt;
+
+use sendslot_domain::{SendId, TenantName, tenant::NameError};
+
+/// The keys of one budget. All carry its name as hash tag, so a script's keys share a cluster slot.
+#[derive(Clone, Debug)]
+pub struct Keys {
+    prefix: String,
+    pub(crate) budget: String,
+    pub(crate) schedule: String,
+    pub(crate) guard: String,
+}
+
+impl Keys {
+    /// The keys of the budget with this name, such as `ses`.
+    ///
+    /// # Errors
+    /// When the name has other characters than a tenant's may have: it stands inside braces in every key.
+    pub fn of(budget: &str) -> Result<Self, NameError> {
+        let name: TenantName = budget.parse()?;
+        let prefix = format!("sendslot:{{{name}}}:");
+        let key = |what: &str| format!("{prefix}{what}");
+        Ok(Self {
+            budget: key("budget"),
+            schedule: key("schedule"),
+            guard: key("guard"),
+            prefix,
+        })
+    }
+
+    /// The claim on one send id of a tenant. Neither name can hold a colon, so no two claims share a key.
+    #[must_use]
+    pub fn claim(&self, tenant: &TenantName, send_id: &SendId) -> String {
+        format!("{}claim:{tenant}:{send_id}", self.prefix)
+    }
+}
+
+impl fmt::Display for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.prefix)
+    }
+}

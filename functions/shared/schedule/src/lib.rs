@@ -1,0 +1,57 @@
+//! The schedule and the guard in Redis: one Lua file a command, and the crate that owns the keys.
+//!
+//! # Layout
+//! - [`Schedule`]: the commands, one round trip each: seed, book, release, claim, commit.
+//! - [`Keys`]: every key there is. All carry the budget's hash tag, so they share one cluster slot.
+//! - `lua/`: the scripts. Each file's header says what it guarantees, takes and returns.
+//! - [`testing`] (feature `testing`): a private server for tests, and a clock that tests can set.
+//!
+//! The rules are those of `sendslot_domain`; tests hold the scripts against its model step by step.
+
+mod book;
+mod claim;
+mod connection;
+mod keys;
+mod script;
+mod seed;
+#[cfg(feature = "testing")]
+pub mod testing;
+
+pub use book::{Ask, Booking};
+pub use claim::{Claim, ClaimAsk, End, Ending, Terms};
+pub use keys::Keys;
+pub use seed::Seed;
+pub use sendslot_domain::schedule::{Slot, Standing, Wait};
+
+use redis::aio::ConnectionManager;
+use script::Scripts;
+
+/// The schedule of one budget, in Redis. Cheap to clone; clones share one connection.
+#[derive(Clone)]
+pub struct Schedule {
+    connection: ConnectionManager,
+    keys: Keys,
+    scripts: std::sync::Arc<Scripts>,
+}
+
+/// Why a call to the schedule failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ScheduleError {
+    /// The address is no Redis URL.
+    #[error("redis URL is unusable ({0}): write redis://host:port or rediss://host:port")]
+    Url(#[source] redis::RedisError),
+    /// Redis can't be reached, or answered with an error of its own.
+    #[error("redis call failed: {0}")]
+    Redis(#[source] redis::RedisError),
+    /// Redis holds no budget: it is empty and nothing has seeded it.
+    #[error("no budget in redis under {0:?}: seed it first")]
+    NoBudget(String),
+    /// A script answered in a form that this version doesn't know.
+    #[error("script {script} answered {answer}, which this version can't read")]
+    Answer {
+        /// The script's name.
+        script: &'static str,
+        /// What it said.
+        answer: String,
+    },
+}

@@ -1,0 +1,389 @@
+//! The claim and commit scripts: the guard against the pure model, and what a claim may become.
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that can't set itself up has failed"
+)]
+
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+use sendslot_domain::{Budget, Millis, Moment, budget::Settings, guard::Guard};
+use sendslot_schedule::{
+    Claim, ClaimAsk, End, Ending, Keys, Seed, Terms,
+    testing::{Clocked, PrivateServer},
+};
+
+const LEASE: Millis = Millis(45_000);
+
+/// One step of a history.
+#[derive(Clone, Debug)]
+enum Step {
+    /// A worker claims a batch: for each message its id, slot (ms from now), recipients and content.
+    Claim {
+        worker: usize,
+        longest: u64,
+        batch: Vec<(usize, i64, u32, bool)>,
+    },
+    /// A worker tells how its n-th open claim ended.
+    End { worker: usize, n: usize, sent: bool },
+    /// Time passes, ms.
+    Pass(u64),
+    /// The clock is set back, ms.
+    SetBack(u64),
+    /// The budget becomes another.
+    Change(usize),
+}
+
+fn step(ids: usize) -> impl Strategy<Value = Step> {
+    let cost = prop_oneof![8 => Just(1_u32), 2 => 2_u32..8, 1 => 9_u32..=50];
+    let slot =
+        prop_oneof![6 => 0_i64..1000, 3 => -400_i64..0, 1 => -100_000_i64..0, 1 => 1000_i64..4000];
+    let message = (0..ids, slot, cost, prop::bool::weighted(0.02));
+    prop_oneof![
+        10 => (0_usize..3, prop_oneof![3 => Just(2000_u64), 1 => 0_u64..5000], prop::collection::vec(message, 1..20))
+            .prop_map(|(worker, longest, batch)| Step::Claim { worker, longest, batch }),
+        4 => (0_usize..3, any::<usize>(), prop::bool::weighted(0.7)).prop_map(|(worker, n, sent)| Step::End { worker, n, sent }),
+        6 => prop_oneof![4 => 0_u64..300, 2 => 300_u64..2000, 1 => 2000_u64..60_000].prop_map(Step::Pass),
+        1 => prop_oneof![1_u64..6000, 6000_u64..60_000].prop_map(Step::SetBack),
+        1 => (0_usize..3).prop_map(Step::Change),
+    ]
+}
+
+fn budget() -> impl Strategy<Value = Budget> {
+    let limit = prop_oneof![
+        Just("100"),
+        Just("14"),
+        Just("11"),
+        Just("1"),
+        Just("1.5"),
+        Just("0.8"),
+        Just("1000"),
+        Just("20/h")
+    ];
+    let guard = prop_oneof![Just("0.99"), Just("0.95"), Just("0.78"), Just("1")];
+    (limit, guard, prop::option::of(1_u32..6)).prop_map(|(limit, guard, burst)| {
+        let rate = |text: &str| text.parse().unwrap();
+        let settings = Settings {
+            limit: rate(limit),
+            headroom: rate("0.75"),
+            guard: rate(guard),
+            burst: None,
+            reserve: rate("0"),
+            horizon: Millis::from_secs(60),
+        };
+        Budget::new(Settings { burst, ..settings })
+            .or_else(|_| Budget::new(settings))
+            .unwrap()
+    })
+}
+
+/// What the test knows of a send id.
+#[derive(Clone, Debug, PartialEq)]
+enum Fate {
+    Claimed {
+        worker: usize,
+        until: Moment,
+        print: String,
+    },
+    Sent {
+        print: String,
+    },
+}
+
+struct World {
+    clocked: Clocked,
+    model: Guard,
+    budget: Budget,
+    /// The Redis clock, and real time, which no one sets back.
+    now: Moment,
+    real: u64,
+    fates: HashMap<usize, Fate>,
+    /// Grants in real time: (ms, recipients, ⌈L⌉ then, ⌊L⌋ then).
+    granted: Vec<(u64, u64, u64, u64)>,
+}
+
+impl World {
+    async fn seed(&mut self, budget: Budget) {
+        let seed = Seed {
+            source: "test".into(),
+            budget,
+            tenants: vec![],
+        };
+        self.clocked.schedule.seed(&seed).await.unwrap();
+        self.model.set_budget(budget);
+        self.budget = budget;
+    }
+
+    fn ask(&self, (id, slot, cost, other): (usize, i64, u32, bool)) -> ClaimAsk {
+        ClaimAsk {
+            tenant: "acme".parse().unwrap(),
+            send_id: format!("id-{id}").parse().unwrap(),
+            fingerprint: if other {
+                "other".into()
+            } else {
+                format!("print-{id}")
+            },
+            cost,
+            slot: Moment(self.now.0.saturating_add_signed(slot)),
+        }
+    }
+
+    async fn take(&mut self, step: Step, budgets: &[Budget]) -> Result<(), TestCaseError> {
+        match step {
+            Step::Claim {
+                worker,
+                longest,
+                batch,
+            } => self.claim(worker, longest, &batch).await?,
+            Step::End { worker, n, sent } => {
+                let mine =
+                    |fate: &Fate| matches!(fate, Fate::Claimed { worker: w, .. } if *w == worker);
+                let mut open: Vec<usize> = self
+                    .fates
+                    .iter()
+                    .filter(|(_, f)| mine(f))
+                    .map(|(id, _)| *id)
+                    .collect();
+                open.sort_unstable();
+                if open.is_empty() {
+                    return Ok(());
+                }
+                let id = open[n % open.len()];
+                let how = if sent { Ending::Sent } else { Ending::Free };
+                let end = End {
+                    tenant: "acme".parse().unwrap(),
+                    send_id: format!("id-{id}").parse().unwrap(),
+                    how,
+                };
+                self.clocked
+                    .schedule
+                    .commit(&format!("worker-{worker}"), Millis(1 << 40), &[end])
+                    .await
+                    .unwrap();
+                match self.fates.remove(&id) {
+                    Some(Fate::Claimed { print, .. }) if sent => {
+                        self.fates.insert(id, Fate::Sent { print });
+                    }
+                    _ => {}
+                }
+            }
+            Step::Pass(ms) => {
+                self.now = self.now + Millis(ms);
+                self.real += ms;
+                self.clocked.set(self.now).await.unwrap();
+            }
+            Step::SetBack(ms) => {
+                self.now = Moment(self.now.0 - ms);
+                self.clocked.set(self.now).await.unwrap();
+            }
+            Step::Change(n) => self.seed(budgets[n % budgets.len()]).await,
+        }
+        Ok(())
+    }
+
+    async fn claim(
+        &mut self,
+        worker: usize,
+        longest: u64,
+        batch: &[(usize, i64, u32, bool)],
+    ) -> Result<(), TestCaseError> {
+        let asks: Vec<ClaimAsk> = batch.iter().map(|message| self.ask(*message)).collect();
+        let terms = Terms {
+            lease: LEASE,
+            longest_wait: Millis(longest),
+            memory: Millis(1 << 40),
+        };
+        let answers = self
+            .clocked
+            .schedule
+            .claim(&format!("worker-{worker}"), terms, &asks)
+            .await
+            .unwrap();
+        prop_assert_eq!(answers.len(), asks.len());
+        let longest = Millis(longest.min(3000));
+        for ((ask, answer), (id, ..)) in asks.iter().zip(answers).zip(batch) {
+            let expected = match self.fates.get(id) {
+                Some(Fate::Claimed { print, .. } | Fate::Sent { print })
+                    if *print != ask.fingerprint =>
+                {
+                    Claim::Conflict
+                }
+                Some(Fate::Sent { .. }) => Claim::Sent,
+                Some(Fate::Claimed { until, .. }) if *until > self.now => Claim::Held {
+                    left: self.now.until(*until),
+                },
+                Some(Fate::Claimed { .. }) => Claim::Unknown,
+                None if ask.slot > self.now + longest => Claim::Later {
+                    wait: self.now.until(ask.slot),
+                    slot_ahead: true,
+                },
+                None => match self.model.grant(self.now, ask.slot, ask.cost, longest) {
+                    Some(at) => Claim::Go {
+                        at,
+                        wait: self.now.until(at),
+                    },
+                    None => Claim::Later {
+                        wait: Millis(0),
+                        slot_ahead: false,
+                    },
+                },
+            };
+            prop_assert_eq!(answer, expected);
+            if let Claim::Go { at, wait } = answer {
+                prop_assert!(at >= ask.slot && at >= self.now && wait <= longest);
+                let fate = Fate::Claimed {
+                    worker,
+                    until: self.now + LEASE,
+                    print: ask.fingerprint.clone(),
+                };
+                self.fates.insert(*id, fate);
+                self.granted.push((
+                    self.real + wait.0,
+                    u64::from(ask.cost),
+                    self.budget.most_per_second(),
+                    self.budget.largest_shared(),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// In no second of real time are more than ⌈L⌉ recipients granted, save a message that costs more alone.
+    fn check_seconds(&mut self) -> Result<(), TestCaseError> {
+        self.granted.sort_unstable();
+        for (i, &(start, ..)) in self.granted.iter().enumerate() {
+            let second: Vec<_> = self.granted[i..]
+                .iter()
+                .take_while(|(at, ..)| *at < start + 1000)
+                .collect();
+            let total: u64 = second.iter().map(|(_, cost, ..)| cost).sum();
+            // After a cut, a second may hold what was granted before it.
+            let most = second.iter().map(|(_, _, most, _)| *most).max().unwrap();
+            let alone = second.len() == 1 && second[0].1 > second[0].3;
+            prop_assert!(
+                total <= most || alone,
+                "{total} of at most {most} in a second: {second:?}"
+            );
+        }
+        Ok(())
+    }
+}
+
+fn cases(usual: u32) -> u32 {
+    std::env::var("PROPTEST_CASES")
+        .ok()
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(usual)
+}
+
+#[test]
+fn script_and_model_agree_and_no_second_is_overfull() {
+    let server = PrivateServer::start();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let clocked = runtime.block_on(Clocked::new(&server, Keys::of("model").unwrap()));
+    let clocked = std::cell::RefCell::new(Some(clocked));
+    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(cases(192)));
+    // Few ids meet again and again; many keep the guard busy.
+    let steps = prop_oneof![
+        prop::collection::vec(step(12), 1..60),
+        prop::collection::vec(step(100_000), 1..60)
+    ];
+    let histories = (
+        prop::collection::vec(budget(), 3),
+        1_700_000_000_000_u64..1_900_000_000_000,
+        steps,
+    );
+    let outcome = runner.run(&histories, |(budgets, start, steps)| {
+        let Some(mut inner) = clocked.borrow_mut().take() else {
+            return Err(TestCaseError::fail("no connection is left"));
+        };
+        runtime.block_on(async {
+            inner.flush().await.unwrap();
+            inner.set(Moment(start)).await.unwrap();
+            let mut world = World {
+                clocked: inner,
+                model: Guard::new(budgets[0]),
+                budget: budgets[0],
+                now: Moment(start),
+                real: 0,
+                fates: HashMap::new(),
+                granted: Vec::new(),
+            };
+            world.seed(budgets[0]).await;
+            let mut result = Ok(());
+            for step in steps {
+                result = world.take(step, &budgets).await;
+                if result.is_err() {
+                    break;
+                }
+            }
+            let result = result.and_then(|()| world.check_seconds());
+            *clocked.borrow_mut() = Some(world.clocked);
+            result
+        })
+    });
+    if let Err(error) = outcome {
+        panic!("{error}");
+    }
+}
+
+/// A steady stream at the schedule's rate is granted on time: the guard costs the happy path nothing.
+#[tokio::test]
+async fn a_stream_on_schedule_is_granted_at_its_slots() {
+    let server = PrivateServer::start();
+    let mut clocked = Clocked::new(&server, Keys::of("stream").unwrap()).await;
+    let settings = Settings {
+        limit: "100".parse().unwrap(),
+        headroom: "0.98".parse().unwrap(),
+        guard: "0.99".parse().unwrap(),
+        burst: None,
+        reserve: "0".parse().unwrap(),
+        horizon: Millis::from_secs(60),
+    };
+    let seed = Seed {
+        source: "test".into(),
+        budget: Budget::new(settings).unwrap(),
+        tenants: vec![],
+    };
+    let start = 1_800_000_000_000;
+    clocked.set(Moment(start)).await.unwrap();
+    clocked.schedule.seed(&seed).await.unwrap();
+    let terms = Terms {
+        lease: LEASE,
+        longest_wait: Millis(2000),
+        memory: Millis(1 << 40),
+    };
+    let mut late = Vec::new();
+    // Batches of ten surface up to a second early, every other one before the one ahead of it.
+    for batch in 0..294_u64 {
+        let n = batch ^ 1;
+        clocked.set(Moment(start + batch * 102)).await.unwrap();
+        let asks: Vec<ClaimAsk> = (n * 10..n * 10 + 10)
+            .map(|k| ClaimAsk {
+                tenant: "acme".parse().unwrap(),
+                send_id: format!("m-{k}").parse().unwrap(),
+                fingerprint: "f".into(),
+                cost: 1,
+                slot: Moment(start + 500 + k * 1000 / 98),
+            })
+            .collect();
+        for (ask, claim) in asks
+            .iter()
+            .zip(clocked.schedule.claim("w", terms, &asks).await.unwrap())
+        {
+            match claim {
+                Claim::Go { at, .. } => late.push(ask.slot.until(at).0),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    late.sort_unstable();
+    let (median, worst) = (late[late.len() / 2], late[late.len() - 1]);
+    assert!(
+        median <= 10 && worst <= 100,
+        "grants came {median} ms after their slots, at worst {worst}"
+    );
+}
