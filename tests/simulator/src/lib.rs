@@ -1,0 +1,128 @@
+//! Enough of SES v2 for the AWS SDK and CLI, with enforced limits and a record of every arrival.
+//!
+//! # Layout
+//!
+//! Pure, with the time as an argument:
+//! * [`limits`]: the send rate, in two models, and the daily quota.
+//! * [`latency`]: how long answers take.
+//! * [`request`]: reads and checks a `SendEmail` body.
+//! * [`settings`]: what can be set.
+//! * [`account`]: puts these together and decides what happens to a request.
+//!
+//! At the edges:
+//! * [`errors`]: SES's error shapes.
+//! * [`record`]: the record of arrivals, in memory and in a file.
+//! * [`clock`]: the one clock.
+//! * `api` and `control`: the HTTP paths.
+//! * [`args`]: the command line.
+
+pub mod account;
+mod api;
+pub mod args;
+pub mod clock;
+mod control;
+pub mod errors;
+pub mod latency;
+pub mod limits;
+pub mod record;
+pub mod request;
+pub mod settings;
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{HeaderName, HeaderValue};
+use axum::middleware;
+use axum::response::Response;
+use axum::serve::ListenerExt;
+use tokio::net::TcpListener;
+
+use crate::account::Account;
+use crate::clock::{Clock, Micros};
+use crate::record::Record;
+use crate::settings::Settings;
+
+/// How long requests under way may take once the server was told to stop.
+const GRACE: Duration = Duration::from_secs(3);
+
+static REQUEST_ID: HeaderName = HeaderName::from_static("x-amzn-requestid");
+
+/// The account behind the server, with its clock.
+#[derive(Debug)]
+pub struct Simulator {
+    clock: Clock,
+    account: Mutex<Account>,
+    requests: AtomicU64,
+}
+
+impl Simulator {
+    /// A simulator of an account that has not sent yet.
+    #[must_use]
+    pub fn new(settings: Settings, record: Record) -> Self {
+        let clock = Clock::start();
+        Self {
+            account: Mutex::new(Account::new(settings, record, clock.now())),
+            clock,
+            requests: AtomicU64::new(0),
+        }
+    }
+
+    /// Does something with the account. The time is read with the account in hand, so that times
+    /// rise in the order of decisions.
+    pub fn account<T>(&self, act: impl FnOnce(&mut Account, Micros) -> T) -> T {
+        let mut account = self.account.lock().unwrap_or_else(PoisonError::into_inner);
+        act(&mut account, self.clock.now())
+    }
+}
+
+/// Serves until `stop` completes; then finishes the requests under way, for at most three seconds.
+///
+/// # Errors
+/// The listener failed.
+pub async fn serve(
+    listener: TcpListener,
+    simulator: Simulator,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> io::Result<()> {
+    let simulator = Arc::new(simulator);
+    let routes: Router = api::routes()
+        .merge(control::routes())
+        .layer(middleware::map_response_with_state(
+            Arc::clone(&simulator),
+            add_request_id,
+        ))
+        .with_state(simulator);
+    // An answer is one small segment: it must not wait for the acknowledgement of the last.
+    let listener = listener.tap_io(|connection| {
+        let _ = connection.set_nodelay(true);
+    });
+    let (stopping, stopped) = tokio::sync::oneshot::channel();
+    let server = axum::serve(listener, routes).with_graceful_shutdown(async move {
+        stop.await;
+        let _ = stopping.send(());
+    });
+    let overdue = async {
+        let _ = stopped.await;
+        tokio::time::sleep(GRACE).await;
+    };
+    tokio::select! {
+        result = server.into_future() => result,
+        () = overdue => Ok(()),
+    }
+}
+
+async fn add_request_id(
+    State(simulator): State<Arc<Simulator>>,
+    mut response: Response,
+) -> Response {
+    let count = simulator.requests.fetch_add(1, Ordering::Relaxed);
+    let id = format!("00000000-0000-4000-8000-{count:012x}");
+    if let Ok(id) = HeaderValue::from_str(&id) {
+        response.headers_mut().insert(&REQUEST_ID, id);
+    }
+    response
+}
