@@ -1,0 +1,160 @@
+//! What became of each request, as SQS and direct callers are told.
+
+use crate::handler::{HandlerError, Ticket};
+use aws_lambda_events::sqs::{BatchItemFailure, SqsBatchResponse};
+use sendslot_domain::{Millis, Moment, SendId};
+use sendslot_mail::Refusal;
+use sendslot_runtime::queue::NotSent;
+use serde::{Serialize, Serializer, ser::Error};
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+
+/// What an invocation answers.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub enum Answer {
+    /// To Lambda's poller: which messages must come again. It deletes the others.
+    Queued(SqsBatchResponse),
+    /// To a direct caller: one result per request, in order.
+    Direct {
+        /// The results.
+        results: Vec<DirectResult>,
+    },
+}
+
+/// What a direct caller is told of one request.
+#[derive(Debug, Serialize)]
+pub struct DirectResult {
+    /// Its send id, when one could be made out.
+    #[serde(serialize_with = "name")]
+    pub send_id: Option<SendId>,
+    /// What became of it.
+    #[serde(flatten)]
+    pub status: Status,
+}
+
+/// What became of one request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "status", rename_all = "snake_case")]
+pub enum Status {
+    /// It is on its send queue.
+    Booked {
+        /// When it may go.
+        #[serde(serialize_with = "rfc3339")]
+        slot: Moment,
+        /// The same in Unix milliseconds.
+        slot_ms: u64,
+        /// How long until then.
+        wait_ms: u64,
+    },
+    /// It is on its intake queue and asks again.
+    Waiting {
+        /// How long until it asks.
+        wait_ms: u64,
+        /// How long until its slot, about.
+        estimate_ms: u64,
+    },
+    /// It will never be sent as it is.
+    Refused {
+        /// A [`Refusal::code`].
+        reason: &'static str,
+        /// The same in words.
+        message: String,
+    },
+    /// It is nowhere: hand it in again.
+    Failed {
+        /// What failed.
+        message: String,
+    },
+}
+
+/// What became of one request, with what is needed to tell.
+#[derive(Clone, Debug)]
+pub(crate) enum Outcome {
+    Booked { slot: Moment, delay: Millis },
+    Waiting { delay: Millis, estimate: Millis },
+    Refused(Refusal),
+    Failed(Failure),
+}
+
+/// Why a request is nowhere.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    #[error("booking: {0}")]
+    Schedule(String),
+    #[error("writing the envelope: {0}")]
+    Envelope(String),
+    #[error("putting it on the send queue: {0}")]
+    Enqueue(NotSent),
+    #[error("putting it back on the intake queue: {0}")]
+    Wait(NotSent),
+    #[error("putting it on the dead-letter queue: {0}")]
+    DeadLetter(NotSent),
+}
+
+impl From<Outcome> for Status {
+    fn from(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Booked { slot, delay } => Self::Booked {
+                slot,
+                slot_ms: slot.0,
+                wait_ms: delay.0,
+            },
+            Outcome::Waiting { delay, estimate } => Self::Waiting {
+                wait_ms: delay.0,
+                estimate_ms: estimate.0,
+            },
+            Outcome::Refused(refusal) => Self::Refused {
+                reason: refusal.code(),
+                message: refusal.to_string(),
+            },
+            Outcome::Failed(failure) => Self::Failed {
+                message: failure.to_string(),
+            },
+        }
+    }
+}
+
+impl Answer {
+    /// Names the messages that must come again.
+    pub(crate) fn queued(outcomes: impl Iterator<Item = (String, Outcome)>) -> Self {
+        let mut response = SqsBatchResponse::default();
+        for (id, outcome) in outcomes {
+            if matches!(outcome, Outcome::Failed(_)) {
+                let mut failure = BatchItemFailure::default();
+                failure.item_identifier = id;
+                response.batch_item_failures.push(failure);
+            }
+        }
+        Self::Queued(response)
+    }
+
+    /// Tells what became of each; an error when nothing could be booked for any.
+    pub(crate) fn direct(outcomes: Vec<(Ticket, Outcome)>) -> Result<Self, HandlerError> {
+        let mut results = Vec::with_capacity(outcomes.len());
+        for (ticket, outcome) in outcomes {
+            if let Outcome::Failed(Failure::Schedule(why)) = outcome {
+                return Err(HandlerError::Schedule(why));
+            }
+            results.push(DirectResult {
+                send_id: ticket.send_id,
+                status: outcome.into(),
+            });
+        }
+        Ok(Self::Direct { results })
+    }
+}
+
+#[expect(clippy::ref_option, reason = "serde's signature")]
+fn name<S: Serializer>(name: &Option<SendId>, to: S) -> Result<S::Ok, S::Error> {
+    name.as_ref().map(SendId::as_str).serialize(to)
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn rfc3339<S: Serializer>(at: &Moment, to: S) -> Result<S::Ok, S::Error> {
+    let at = OffsetDateTime::from_unix_timestamp_nanos(i128::from(at.0) * 1_000_000);
+    let text = at
+        .map_err(S::Error::custom)?
+        .format(&Rfc3339)
+        .map_err(S::Error::custom)?;
+    to.serialize_str(&text)
+}

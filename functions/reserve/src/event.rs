@@ -1,0 +1,113 @@
+//! What an invocation is given: messages of an intake queue, or requests of a direct caller.
+
+use std::collections::HashMap;
+
+use aws_lambda_events::sqs::{SqsMessage, SqsMessageAttribute};
+use sendslot_domain::{Lane, Moment};
+use sendslot_runtime::{ByLane, Queue};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::handler::HandlerError;
+
+/// How many requests a direct caller may hand in at once. Lambda takes 6 MB a call anyway.
+pub const MAX_DIRECT: usize = 1000;
+
+/// A waiting message's place in its line.
+pub const PLACE: &str = "SendslotPlace";
+/// When a waiting or dead-lettered message reached us, in Unix milliseconds.
+pub const FIRST_SEEN: &str = "SendslotFirstSeen";
+/// Why a message is dead-lettered: a [`sendslot_mail::Refusal::code`].
+pub const REASON: &str = "SendslotReason";
+/// The same in words.
+pub const DETAIL: &str = "SendslotDetail";
+
+/// Either `{"Records": […]}`, as Lambda hands over messages of a queue, or `{"messages": […]}`.
+#[derive(Debug, Deserialize)]
+pub struct Event {
+    #[serde(rename = "Records")]
+    records: Option<Vec<SqsMessage>>,
+    /// As text: a request is read strictly, and may have to wait on a queue as it is.
+    messages: Option<Vec<Box<RawValue>>>,
+    enqueue: Option<bool>,
+}
+
+/// A request, not read yet.
+#[derive(Clone, Debug)]
+pub(crate) struct Incoming {
+    /// Its JSON.
+    pub(crate) text: String,
+    /// The lane of the queue it came through.
+    pub(crate) queue: Option<Lane>,
+    /// Its place in its line, if it has waited.
+    pub(crate) place: Option<u64>,
+    /// When it first reached us.
+    pub(crate) first_seen: Moment,
+}
+
+/// An event, told apart.
+pub(crate) enum Batch {
+    /// Messages of a queue, by message id.
+    Queued(Vec<(String, Incoming)>),
+    /// Requests of a direct caller.
+    Direct(Vec<Incoming>),
+}
+
+impl Event {
+    pub(crate) fn into_batch(
+        self,
+        intake: &ByLane<Queue>,
+        now: Moment,
+    ) -> Result<Batch, HandlerError> {
+        match (self.records, self.messages) {
+            (Some(records), None) => {
+                let records = records
+                    .into_iter()
+                    .map(|record| queued(record, intake, now));
+                Ok(Batch::Queued(records.collect::<Result<_, _>>()?))
+            }
+            (None, Some(_)) if self.enqueue == Some(false) => Err(HandlerError::SlotsOnly),
+            (None, Some(messages)) if messages.len() > MAX_DIRECT => {
+                Err(HandlerError::TooManyMessages(messages.len()))
+            }
+            (None, Some(messages)) => {
+                let direct = |message: Box<RawValue>| Incoming {
+                    text: Box::<str>::from(message).into(),
+                    queue: None,
+                    place: None,
+                    first_seen: now,
+                };
+                Ok(Batch::Direct(messages.into_iter().map(direct).collect()))
+            }
+            (None, None) | (Some(_), Some(_)) => Err(HandlerError::UnknownEvent),
+        }
+    }
+}
+
+fn queued(
+    record: SqsMessage,
+    intake: &ByLane<Queue>,
+    now: Moment,
+) -> Result<(String, Incoming), HandlerError> {
+    // Without an id a failure could not be named, and Lambda would delete the message.
+    let id = record.message_id.ok_or(HandlerError::NoMessageId)?;
+    let lane = intake.lane_of(record.event_source_arn.as_deref().unwrap_or_default())?;
+    let sent = record
+        .attributes
+        .get("SentTimestamp")
+        .and_then(|text| text.parse().ok());
+    let first_seen = number(&record.message_attributes, FIRST_SEEN)
+        .or(sent)
+        .unwrap_or(now.0);
+    let incoming = Incoming {
+        text: record.body.unwrap_or_default(),
+        queue: Some(lane),
+        place: number(&record.message_attributes, PLACE),
+        first_seen: Moment(first_seen).min(now),
+    };
+    Ok((id, incoming))
+}
+
+fn number(attributes: &HashMap<String, SqsMessageAttribute>, name: &str) -> Option<u64> {
+    attributes.get(name)?.string_value.as_deref()?.parse().ok()
+}

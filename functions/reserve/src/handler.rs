@@ -1,0 +1,515 @@
+//! The way of a batch: read and check, book, put on queues, give back what failed.
+
+use std::collections::{HashMap, hash_map::Entry};
+
+use futures_util::future::join_all;
+use sendslot_domain::{Cell, Lane, Millis, Moment, SendId, TenantName};
+use sendslot_mail::{Refusal, SendRequest, request};
+use sendslot_runtime::{
+    ByLane, Metrics, Queue, ReserveSettings,
+    lanes::UnknownQueue,
+    queue::{self, Attribute, MAX_DELAY_SECONDS, Message, NotSent, SendBatch},
+};
+use sendslot_schedule::{Ask, Booking, ScheduleError, Slot, Standing};
+
+use crate::{
+    answer::{Answer, Failure, Outcome},
+    event::{Batch, DETAIL, Event, FIRST_SEEN, Incoming, MAX_DIRECT, PLACE, REASON},
+    ports::Book,
+};
+
+/// The longest delay of a message.
+const MAX_DELAY: Millis = Millis::from_secs(MAX_DELAY_SECONDS as u64);
+
+/// The reserve function.
+pub struct Reserve<B, Q> {
+    schedule: B,
+    queues: Q,
+    settings: ReserveSettings,
+}
+
+/// Why an invocation fails as a whole: nothing was booked or put on a queue.
+#[derive(Debug, thiserror::Error)]
+pub enum HandlerError {
+    /// Neither records of a queue nor messages of a direct caller, or both.
+    #[error("unknown event: give {{\"messages\": [...]}}, or connect an intake queue")]
+    UnknownEvent,
+    /// More than one call takes.
+    #[error("{0} messages: hand in at most {MAX_DIRECT} a call")]
+    TooManyMessages(usize),
+    /// Not built yet.
+    #[error(
+        "\"enqueue\": false is not supported: leave it out, and the mail is put on its send queue"
+    )]
+    SlotsOnly,
+    /// A record without an id: its failure could not be told.
+    #[error("a record has no messageId: connect the queue through an event source mapping")]
+    NoMessageId,
+    /// A record of a queue that isn't an intake queue of ours.
+    #[error(transparent)]
+    UnknownQueue(#[from] UnknownQueue),
+    /// No slots could be had. A queue's messages come again; a direct caller must hand them in again.
+    #[error("nothing was booked, hand the messages in again: {0}")]
+    Schedule(String),
+}
+
+/// Which request an outcome is of.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    /// Its send id, when one could be made out.
+    pub(crate) send_id: Option<SendId>,
+    /// Its lane; that of the default when it has none.
+    lane: Lane,
+    /// Whether it asks for the first time: it has not waited.
+    fresh: bool,
+}
+
+/// A valid request.
+struct Ready {
+    index: usize,
+    incoming: Incoming,
+    request: SendRequest,
+}
+
+/// What it means when a message gets to its queue, or doesn't.
+struct Slip {
+    index: usize,
+    there: Outcome,
+    not_there: fn(NotSent) -> Failure,
+    /// What to give back when it doesn't.
+    cells: Vec<(Cell, u32)>,
+}
+
+/// Messages to put on the queues of one lane.
+#[derive(Default)]
+struct Mailbag {
+    send: Vec<(Message, Slip)>,
+    intake: Vec<(Message, Slip)>,
+    dead: Vec<(Message, Slip)>,
+    /// Cells to give back.
+    release: Vec<(Cell, u32)>,
+}
+
+/// Which outcome is known of which request.
+type Done = Vec<(usize, Outcome)>;
+
+impl<B: Book, Q: SendBatch> Reserve<B, Q> {
+    /// The function with what it works on.
+    pub const fn new(schedule: B, queues: Q, settings: ReserveSettings) -> Self {
+        Self {
+            schedule,
+            queues,
+            settings,
+        }
+    }
+
+    /// Takes one event at the moment `now`. Answers with the metrics of the lanes that were used.
+    ///
+    /// # Errors
+    /// When the event is none of ours, or when nothing can be booked for a direct caller.
+    pub async fn handle(
+        &self,
+        event: Event,
+        now: Moment,
+    ) -> Result<(Answer, Vec<Metrics>), HandlerError> {
+        let (answer, metrics) = match event.into_batch(&self.settings.intake_queues, now)? {
+            Batch::Queued(records) => {
+                let (ids, batch): (Vec<_>, Vec<_>) = records.into_iter().unzip();
+                let outcomes = self.run(batch, now).await;
+                let metrics = self.report(&outcomes);
+                let outcomes = outcomes.into_iter().map(|(_, outcome)| outcome);
+                (Answer::queued(ids.into_iter().zip(outcomes)), metrics)
+            }
+            Batch::Direct(batch) => {
+                let outcomes = self.run(batch, now).await;
+                let metrics = self.report(&outcomes);
+                (Answer::direct(outcomes)?, metrics)
+            }
+        };
+        Ok((answer, metrics))
+    }
+
+    /// Takes requests all the way; one outcome each, in order.
+    async fn run(&self, batch: Vec<Incoming>, now: Moment) -> Vec<(Ticket, Outcome)> {
+        let mut tickets = Vec::with_capacity(batch.len());
+        let mut done = Done::with_capacity(batch.len());
+        let mut copies = Vec::new();
+        let mut ready = ByLane::<Vec<Ready>>::default();
+        let mut bags = ByLane::<Mailbag>::default();
+        let mut firsts = Firsts::default();
+        for (index, incoming) in batch.into_iter().enumerate() {
+            let fresh = incoming.place.is_none();
+            let admitted = self.admit(&incoming, now);
+            let (lane, send_id) = match &admitted {
+                Ok((lane, request)) => (*lane, Some(request.send_id.clone())),
+                Err(_) => (
+                    incoming.queue.unwrap_or(Lane::Bulk),
+                    request::send_id_of(&incoming.text),
+                ),
+            };
+            tickets.push(Ticket {
+                send_id,
+                lane,
+                fresh,
+            });
+            let bag = bags.get_mut(lane);
+            match admitted {
+                Err(refusal) => refuse(index, incoming, refusal, bag, &mut done),
+                Ok((lane, request)) => match firsts.check(index, &request) {
+                    First::Itself => ready.get_mut(lane).push(Ready {
+                        index,
+                        incoming,
+                        request,
+                    }),
+                    First::CopyOf(first) => copies.push((index, first)),
+                    First::Other => refuse(index, incoming, Refusal::Conflict, bag, &mut done),
+                },
+            }
+        }
+
+        match self.book(&ready, &mut bags).await {
+            Ok(bookings) => {
+                let ByLane { priority, bulk } = ready;
+                for (lane, ready) in [(Lane::Priority, priority), (Lane::Bulk, bulk)] {
+                    for (ready, booking) in ready.into_iter().zip(bookings.get(lane)) {
+                        pack(lane, ready, booking, bags.get_mut(lane), &mut done);
+                    }
+                }
+            }
+            Err(error) => {
+                let failed = ready.priority.iter().chain(&ready.bulk);
+                done.extend(failed.map(|r| {
+                    (
+                        r.index,
+                        Outcome::Failed(Failure::Schedule(error.to_string())),
+                    )
+                }));
+            }
+        }
+        let ByLane { priority, bulk } = bags;
+        let posted = join_all([
+            self.post(Lane::Priority, priority),
+            self.post(Lane::Bulk, bulk),
+        ])
+        .await;
+        done.extend(posted.into_iter().flatten());
+
+        done.sort_unstable_by_key(|(index, _)| *index);
+        for (index, first) in copies {
+            // Copies come after their first, and there is at most one outcome an index.
+            if let Ok(found) = done.binary_search_by_key(&first, |(index, _)| *index) {
+                let outcome = done[found].1.clone();
+                let place = done.partition_point(|(known, _)| *known < index);
+                done.insert(place, (index, outcome));
+            }
+        }
+        debug_assert_eq!(done.len(), tickets.len(), "every request has one outcome");
+        tickets
+            .into_iter()
+            .zip(done.into_iter().map(|(_, outcome)| outcome))
+            .collect()
+    }
+
+    /// Reads and checks a request.
+    fn admit(&self, incoming: &Incoming, now: Moment) -> Result<(Lane, SendRequest), Refusal> {
+        let request = SendRequest::parse(&incoming.text, now)?;
+        let lane = request.lane_on(incoming.queue)?;
+        if incoming.first_seen + self.settings.common.max_message_age <= now {
+            return Err(Refusal::TooOld);
+        }
+        Ok((lane, request))
+    }
+
+    /// Books all of them, in one call per lane. Either all are answered or none is booked.
+    async fn book(
+        &self,
+        ready: &ByLane<Vec<Ready>>,
+        bags: &mut ByLane<Mailbag>,
+    ) -> Result<ByLane<Vec<Booking>>, ScheduleError> {
+        let mut bookings = ByLane::<Vec<Booking>>::default();
+        for lane in Lane::ALL {
+            let asks: Vec<Ask> = ready.get(lane).iter().map(Ready::ask).collect();
+            if asks.is_empty() {
+                continue;
+            }
+            let answered = match self.schedule.book(lane, &asks).await {
+                Ok(answers) if answers.len() == asks.len() => Ok(answers),
+                Ok(answers) => Err(ScheduleError::Answer {
+                    script: "book",
+                    answer: format!("{} bookings to {} asks", answers.len(), asks.len()),
+                }),
+                Err(error) => Err(error),
+            };
+            match answered {
+                Ok(answers) => *bookings.get_mut(lane) = answers,
+                Err(error) => {
+                    for lane in Lane::ALL {
+                        let cells = bookings
+                            .get(lane)
+                            .iter()
+                            .filter_map(|booking| match booking {
+                                Booking::Slot(slot) => Some(&slot.cells),
+                                Booking::Wait(_) | Booking::UnknownTenant => None,
+                            });
+                        bags.get_mut(lane).release.extend(cells.flatten());
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        Ok(bookings)
+    }
+
+    /// Puts a lane's messages on its queues, and gives back the cells of those that didn't get there.
+    async fn post(&self, lane: Lane, bag: Mailbag) -> Done {
+        let settings = &self.settings;
+        let posts = [
+            self.post_to(settings.common.send_queues.get(lane), bag.send),
+            self.post_to(settings.intake_queues.get(lane), bag.intake),
+            self.post_to(settings.intake_dlqs.get(lane), bag.dead),
+        ];
+        let mut release = bag.release;
+        let mut done = Done::new();
+        for (outcomes, cells) in join_all(posts).await {
+            done.extend(outcomes);
+            release.extend(cells);
+        }
+        if !release.is_empty()
+            && let Err(error) = self.schedule.release(lane, &release).await
+        {
+            // They stay empty, which costs their part of the rate and nothing else.
+            tracing::error!(lane = lane.as_str(), cells = release.len(), %error, "cells not released");
+        }
+        done
+    }
+
+    async fn post_to(&self, queue: &Queue, mail: Vec<(Message, Slip)>) -> (Done, Vec<(Cell, u32)>) {
+        let (messages, slips): (Vec<_>, Vec<_>) = mail.into_iter().unzip();
+        let sent = queue::send_all(&self.queues, queue, &messages).await;
+        let mut release = Vec::new();
+        let outcomes = slips.into_iter().zip(sent).map(|(slip, sent)| match sent {
+            Ok(()) => (slip.index, slip.there),
+            Err(why) => {
+                release.extend(slip.cells);
+                (slip.index, Outcome::Failed((slip.not_there)(why)))
+            }
+        });
+        (outcomes.collect(), release)
+    }
+
+    /// Logs what went wrong and counts everything. Nothing logged is of the mail itself.
+    fn report(&self, outcomes: &[(Ticket, Outcome)]) -> Vec<Metrics> {
+        let common = &self.settings.common;
+        let mut all = Vec::new();
+        for lane in Lane::ALL {
+            let mut metrics = Metrics::new(&common.namespace, &common.service, Some(lane));
+            let here = outcomes.iter().filter(|(ticket, _)| ticket.lane == lane);
+            let mut count = [0_usize; 5];
+            let [accepted, booked, waiting, refused, failed] = &mut count;
+            for (ticket, outcome) in here {
+                let send_id = ticket.send_id.as_ref().map(SendId::as_str);
+                match outcome {
+                    Outcome::Booked { delay, .. } => {
+                        *booked += 1;
+                        metrics.longest("BookedAheadMs", *delay);
+                    }
+                    Outcome::Waiting { .. } => *waiting += 1,
+                    Outcome::Refused(refusal) => {
+                        *refused += 1;
+                        let (reason, detail) = (refusal.code(), refusal.to_string());
+                        tracing::warn!(lane = lane.as_str(), send_id, reason, detail, "refused");
+                        continue;
+                    }
+                    Outcome::Failed(failure) => {
+                        *failed += 1;
+                        tracing::error!(lane = lane.as_str(), send_id, %failure, "comes again");
+                        continue;
+                    }
+                }
+                *accepted += usize::from(ticket.fresh);
+            }
+            if count == [0; 5] {
+                continue;
+            }
+            let [accepted, booked, waiting, refused, failed] = count;
+            tracing::info!(
+                lane = lane.as_str(),
+                accepted,
+                booked,
+                waiting,
+                refused,
+                failed,
+                "batch"
+            );
+            metrics.count("Accepted", accepted);
+            metrics.count("Booked", booked);
+            metrics.count("Waiting", waiting);
+            metrics.count("Refused", refused);
+            metrics.count("EnqueueFailed", failed);
+            all.push(metrics);
+        }
+        all
+    }
+}
+
+impl Ready {
+    fn ask(&self) -> Ask {
+        Ask {
+            tenant: self.request.tenant.clone(),
+            cost: self.request.mail.cost(),
+            standing: match self.incoming.place {
+                Some(place) => Standing::Waited { place },
+                None => Standing::New,
+            },
+        }
+    }
+}
+
+/// The send ids of a batch, each with where it was first and what mail it was for.
+#[derive(Default)]
+struct Firsts(HashMap<(TenantName, SendId), (usize, String)>);
+
+/// What a request is to the others of its batch.
+enum First {
+    /// The first with its send id.
+    Itself,
+    /// The same mail again: what becomes of the first becomes of it.
+    CopyOf(usize),
+    /// Another mail under a send id that is taken.
+    Other,
+}
+
+impl Firsts {
+    fn check(&mut self, index: usize, request: &SendRequest) -> First {
+        match self
+            .0
+            .entry((request.tenant.clone(), request.send_id.clone()))
+        {
+            Entry::Vacant(free) => {
+                free.insert((index, request.fingerprint.clone()));
+                First::Itself
+            }
+            Entry::Occupied(taken) if taken.get().1 == request.fingerprint => {
+                First::CopyOf(taken.get().0)
+            }
+            Entry::Occupied(_) => First::Other,
+        }
+    }
+}
+
+/// A refused request of a queue is dead-lettered with its reason; a direct caller is told.
+fn refuse(index: usize, incoming: Incoming, refusal: Refusal, bag: &mut Mailbag, done: &mut Done) {
+    if incoming.queue.is_none() {
+        done.push((index, Outcome::Refused(refusal)));
+        return;
+    }
+    let message = Message {
+        body: incoming.text,
+        delay_seconds: 0,
+        attributes: vec![
+            Attribute::text(REASON, refusal.code()),
+            Attribute::text(DETAIL, refusal.to_string()),
+            Attribute::number(FIRST_SEEN, incoming.first_seen.0),
+        ],
+    };
+    let slip = Slip {
+        index,
+        there: Outcome::Refused(refusal),
+        not_there: Failure::DeadLetter,
+        cells: Vec::new(),
+    };
+    bag.dead.push((message, slip));
+}
+
+/// Makes the message that a booking asks for.
+fn pack(lane: Lane, ready: Ready, booking: &Booking, bag: &mut Mailbag, done: &mut Done) {
+    let Ready {
+        index,
+        incoming,
+        request,
+    } = ready;
+    match booking {
+        Booking::UnknownTenant => refuse(index, incoming, Refusal::UnknownTenant, bag, done),
+        Booking::Wait(wait) => {
+            bag.intake.push(waiting(
+                index,
+                incoming,
+                Some(wait.place),
+                wait.delay,
+                wait.estimate,
+            ));
+        }
+        Booking::Slot(slot) if slot.delay.whole_secs() > MAX_DELAY.whole_secs() => {
+            // No message can be delayed that long. Cut short, it would surface before its slot, so the
+            // slot goes back and the message asks again in time.
+            tracing::error!(
+                delay_ms = slot.delay.0,
+                "slot past the longest delay: check the horizon"
+            );
+            bag.release.extend(&slot.cells);
+            let place = incoming.place;
+            bag.intake
+                .push(waiting(index, incoming, place, MAX_DELAY, slot.delay));
+        }
+        Booking::Slot(Slot { at, delay, cells }) => {
+            let envelope = request.into_envelope(lane, *at, cells.clone(), incoming.first_seen);
+            match envelope.to_json() {
+                Ok(body) => {
+                    let message = Message {
+                        body,
+                        delay_seconds: seconds(*delay),
+                        attributes: Vec::new(),
+                    };
+                    let slip = Slip {
+                        index,
+                        there: Outcome::Booked {
+                            slot: *at,
+                            delay: *delay,
+                        },
+                        not_there: Failure::Enqueue,
+                        cells: envelope.cells,
+                    };
+                    bag.send.push((message, slip));
+                }
+                Err(error) => {
+                    bag.release.extend(cells);
+                    done.push((index, Outcome::Failed(Failure::Envelope(error.to_string()))));
+                }
+            }
+        }
+    }
+}
+
+/// A request that goes back to its intake queue as it came, with what it needs to ask again.
+fn waiting(
+    index: usize,
+    incoming: Incoming,
+    place: Option<u64>,
+    delay: Millis,
+    estimate: Millis,
+) -> (Message, Slip) {
+    // At least a second: a message that comes back at once asks in vain.
+    let delay = delay.clamp(Millis::from_secs(1), MAX_DELAY);
+    let mut attributes = vec![Attribute::number(FIRST_SEEN, incoming.first_seen.0)];
+    attributes.extend(place.map(|place| Attribute::number(PLACE, place)));
+    let message = Message {
+        body: incoming.text,
+        delay_seconds: seconds(delay),
+        attributes,
+    };
+    let slip = Slip {
+        index,
+        there: Outcome::Waiting { delay, estimate },
+        not_there: Failure::Wait,
+        cells: Vec::new(),
+    };
+    (message, slip)
+}
+
+/// Whole seconds of a delay that was checked against [`MAX_DELAY`], rounded down: a message surfaces
+/// up to a second early and waits the rest in the worker.
+fn seconds(delay: Millis) -> u16 {
+    let seconds = delay.whole_secs();
+    debug_assert!(seconds <= MAX_DELAY.whole_secs());
+    u16::try_from(seconds).unwrap_or(MAX_DELAY_SECONDS)
+}

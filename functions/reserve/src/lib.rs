@@ -1,0 +1,22 @@
+//! Gives every mail its send slot before it reaches a worker.
+//!
+//! One invocation takes requests from an intake queue or from a direct caller, checks each, books all
+//! of them in one round trip per lane, and puts each on its lane's send queue with the delay that its
+//! slot asks for. What finds no slot before the booking horizon goes back to the intake queue to wait;
+//! what is wrong goes to the dead-letter queue with its reason; what could not be put on a queue gives
+//! its slot back and is reported.
+//!
+//! # Layout
+//! - [`event`]: what an invocation is given.
+//! - [`handler`]: the way of a batch, without AWS or Redis.
+//! - [`answer`]: what became of each request, as SQS and direct callers are told.
+//! - [`ports`]: what a batch needs from outside.
+
+pub mod answer;
+pub mod event;
+pub mod handler;
+pub mod ports;
+
+pub use answer::Answer;
+pub use event::Event;
+pub use handler::{HandlerError, Reserve};

@@ -1,0 +1,32 @@
+//! Wires the reserve function to its queues, Redis and the Lambda runtime.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use lambda_runtime::{Error, LambdaEvent, service_fn, tracing::Instrument};
+use reserve::{Event, Reserve};
+use sendslot_domain::Moment;
+use sendslot_runtime::{ReserveSettings, Seeded, aws, logs};
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Error> {
+    logs::init();
+    let settings = ReserveSettings::from_env()?;
+    let schedule = Seeded::connect(&settings.common)?;
+    let sqs = aws_sdk_sqs::Client::new(&aws::config(aws::RetryConfig::standard()).await);
+    let service = settings.common.service.clone();
+    let reserve = &Reserve::new(schedule, sqs, settings);
+    lambda_runtime::run(service_fn(|event: LambdaEvent<Event>| {
+        let span = logs::invocation(&service, &event.context);
+        let handled = async move {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
+            let now = Moment(u64::try_from(now.as_millis())?);
+            let (answer, metrics) = reserve.handle(event.payload, now).await?;
+            metrics
+                .into_iter()
+                .for_each(sendslot_runtime::Metrics::flush);
+            Ok::<_, Error>(answer)
+        };
+        handled.instrument(span)
+    }))
+    .await
+}

@@ -1,0 +1,37 @@
+//! What a batch needs from outside, so that its tests run without AWS or Redis. Putting messages on
+//! queues is [`sendslot_runtime::queue::SendBatch`].
+
+use std::future::Future;
+
+use sendslot_domain::{Cell, Lane};
+use sendslot_runtime::Seeded;
+use sendslot_schedule::{Ask, Booking, ScheduleError};
+
+/// Books slots and gives them back.
+pub trait Book: Sync {
+    /// Books in one round trip, one answer each, as [`sendslot_schedule::Schedule::book`] does.
+    fn book(
+        &self,
+        lane: Lane,
+        asks: &[Ask],
+    ) -> impl Future<Output = Result<Vec<Booking>, ScheduleError>> + Send;
+
+    /// Gives cells back, as [`sendslot_schedule::Schedule::release`] does.
+    fn release(
+        &self,
+        lane: Lane,
+        cells: &[(Cell, u32)],
+    ) -> impl Future<Output = Result<(), ScheduleError>> + Send;
+}
+
+impl Book for Seeded {
+    async fn book(&self, lane: Lane, asks: &[Ask]) -> Result<Vec<Booking>, ScheduleError> {
+        self.call(|schedule| async move { schedule.book(lane, asks).await })
+            .await
+    }
+
+    async fn release(&self, lane: Lane, cells: &[(Cell, u32)]) -> Result<(), ScheduleError> {
+        self.call(|schedule| async move { schedule.release(lane, cells).await })
+            .await
+    }
+}

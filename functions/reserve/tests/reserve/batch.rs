@@ -1,0 +1,460 @@
+//! What becomes of batches from a queue.
+
+use crate::rig::{self, NOW, Rig, attribute, record, request, slot};
+use reserve::HandlerError;
+use sendslot_domain::{Cell, Lane, Millis};
+use sendslot_runtime::queue::Failed;
+use sendslot_schedule::{Booking, Standing, Wait};
+use serde_json::{Value, json};
+
+fn body(send_id: &str) -> String {
+    request(send_id).to_string()
+}
+
+/// A request whose body is `bytes` long.
+fn body_of(send_id: &str, bytes: usize) -> String {
+    let mut request = request(send_id);
+    request["content"]["simple"]["text"] = Value::from("");
+    let padding = bytes - request.to_string().len();
+    request["content"]["simple"]["text"] = Value::from("x".repeat(padding));
+    request.to_string()
+}
+
+fn failed(index: usize, sender_fault: bool) -> Failed {
+    Failed {
+        index,
+        sender_fault,
+        code: "InternalError".into(),
+    }
+}
+
+#[tokio::test]
+async fn a_batch_is_booked_in_one_call_and_each_mail_waits_for_its_slot() {
+    let rig = Rig::new();
+    let bodies: Vec<_> = (0..12).map(|n| body(&format!("m{n}"))).collect();
+    assert_eq!(rig.queued(Lane::Bulk, &bodies).await, [0; 0]);
+
+    let asked = rig.asked();
+    assert_eq!(asked.len(), 1);
+    assert_eq!((asked[0].0, asked[0].1.len()), (Lane::Bulk, 12));
+    assert!(
+        asked[0]
+            .1
+            .iter()
+            .all(|ask| ask.cost == 1 && ask.standing == Standing::New)
+    );
+    let mut sent: Vec<_> = rig
+        .on("bulk-send")
+        .iter()
+        .map(|message| message.delay_seconds)
+        .collect();
+    sent.sort_unstable();
+    assert_eq!(sent, (1..=12).collect::<Vec<u16>>());
+    let envelopes = rig.sent(Lane::Bulk);
+    let first = envelopes
+        .iter()
+        .find(|e| e.send_id.as_str() == "m0")
+        .expect("m0");
+    assert_eq!((first.lane, first.attempts), (Lane::Bulk, 0));
+    assert_eq!(first.slot, NOW + Millis(1000));
+    assert_eq!(first.cells, [((NOW + Millis(1000)).cell(), 1)]);
+    assert_eq!(first.first_seen.0, NOW.0 - 250, "when SQS took it");
+    assert!(rig.released().is_empty());
+}
+
+#[tokio::test]
+async fn a_bad_message_goes_to_the_dead_letter_queue_and_blocks_nobody() {
+    let rig = Rig::new();
+    let mut crowd = request("crowd");
+    crowd["to"] = (0..51).map(|n| format!("u{n}@example.com")).collect();
+    let mut express = request("express");
+    express["lane"] = "express".into();
+    let mut wrong = request("wrong");
+    wrong["lane"] = "priority".into();
+    let bodies = [
+        body("good-1"),
+        "{\"send_id\": ".to_owned(),
+        crowd.to_string(),
+        express.to_string(),
+        wrong.to_string(),
+        body("good-2"),
+    ];
+    assert_eq!(rig.queued(Lane::Bulk, &bodies).await, [0; 0]);
+
+    let sent = rig.sent(Lane::Bulk);
+    assert_eq!(
+        sent.iter().map(|e| e.send_id.as_str()).collect::<Vec<_>>(),
+        ["good-1", "good-2"]
+    );
+    let dead = rig.on("bulk-intake-dlq");
+    let reasons: Vec<_> = dead
+        .iter()
+        .filter_map(|message| attribute(message, "SendslotReason"))
+        .collect();
+    assert_eq!(
+        reasons,
+        [
+            "malformed_json",
+            "too_many_recipients",
+            "unknown_lane",
+            "wrong_lane"
+        ]
+    );
+    assert_eq!(
+        dead.iter().map(|m| m.body.as_str()).collect::<Vec<_>>(),
+        bodies[1..5]
+    );
+    for message in dead {
+        let detail = attribute(&message, "SendslotDetail").expect("a detail");
+        assert!(
+            !detail.contains('@') && !detail.contains("Hello"),
+            "{detail}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_the_dead_letter_queue_does_not_take_comes_again() {
+    let rig = Rig::new().answering(|queue, _, messages| match queue {
+        "bulk-intake-dlq" => Ok((0..messages.len())
+            .map(|index| failed(index, true))
+            .collect()),
+        _ => Ok(Vec::new()),
+    });
+    let bodies = [body("good"), "nonsense".to_owned()];
+    assert_eq!(rig.queued(Lane::Bulk, &bodies).await, [1]);
+    assert_eq!(rig.sent(Lane::Bulk).len(), 1);
+}
+
+#[tokio::test]
+async fn a_body_too_large_is_refused_and_one_that_just_fits_is_not() {
+    let rig = Rig::new();
+    // One that would fit alone, but not with its envelope; one that leaves room for it.
+    let bodies = [body_of("large", 1_047_500), body_of("fits", 1_046_500)];
+    assert_eq!(rig.queued(Lane::Bulk, &bodies).await, [0; 0]);
+    let dead = rig.on("bulk-intake-dlq");
+    assert_eq!(dead.len(), 1);
+    assert_eq!(
+        attribute(&dead[0], "SendslotReason").as_deref(),
+        Some("too_large")
+    );
+    assert_eq!(rig.sent(Lane::Bulk)[0].send_id.as_str(), "fits");
+}
+
+#[tokio::test]
+async fn a_body_that_leaves_no_room_for_its_reason_is_left_to_the_queues_own_redrive() {
+    let rig = Rig::new();
+    let bodies = [body_of("full", 1_048_576), body("good")];
+    assert_eq!(rig.queued(Lane::Bulk, &bodies).await, [0]);
+    assert!(rig.on("bulk-intake-dlq").is_empty());
+    assert_eq!(rig.sent(Lane::Bulk).len(), 1);
+}
+
+#[tokio::test]
+async fn ten_bodies_of_150_kb_are_cut_by_bytes() {
+    let rig = Rig::new();
+    let bodies: Vec<_> = (0..10)
+        .map(|n| body_of(&format!("m{n}"), 150_000))
+        .collect();
+    assert_eq!(rig.queued(Lane::Bulk, &bodies).await, [0; 0]);
+    let calls = rig::locked(&rig.queues.calls);
+    // The fake refuses a call above 1 MiB; six of these fit.
+    let sizes: Vec<_> = calls.iter().map(|(_, messages)| messages.len()).collect();
+    assert_eq!(sizes, [6, 4]);
+}
+
+#[tokio::test]
+async fn the_longest_delay_is_900_seconds_and_what_is_further_asks_again() {
+    let delays = [899_999, 900_000, 900_999, 901_000];
+    let rig = Rig::new().booking(move |n, _, ask| slot(Millis(delays[n]), ask.cost));
+    let bodies: Vec<_> = (0..4).map(|n| body(&format!("m{n}"))).collect();
+    assert_eq!(rig.queued(Lane::Bulk, &bodies).await, [0; 0]);
+
+    let sent: Vec<_> = rig
+        .on("bulk-send")
+        .iter()
+        .map(|message| message.delay_seconds)
+        .collect();
+    assert_eq!(sent, [899, 900, 900]);
+    let again = rig.on("bulk-intake");
+    assert_eq!(again.len(), 1);
+    assert_eq!(
+        (again[0].body.as_str(), again[0].delay_seconds),
+        (bodies[3].as_str(), 900)
+    );
+    assert_eq!(attribute(&again[0], "SendslotPlace"), None);
+    assert_eq!(
+        rig.released(),
+        [(Lane::Bulk, vec![((NOW + Millis(901_000)).cell(), 1)])]
+    );
+}
+
+#[tokio::test]
+async fn what_must_wait_goes_back_as_it_came_with_its_place() {
+    let delays = [0, 899_000, 900_000, 901_000];
+    let rig = Rig::new().booking(move |n, _, _| {
+        Booking::Wait(Wait {
+            delay: Millis(delays[n]),
+            place: 70 + n as u64,
+            estimate: Millis(5_000_000),
+        })
+    });
+    let bodies: Vec<_> = (0..4).map(|n| body(&format!("m{n}"))).collect();
+    assert_eq!(rig.queued(Lane::Bulk, &bodies).await, [0; 0]);
+    let waiting = rig.on("bulk-intake");
+    let seen: Vec<_> = waiting
+        .iter()
+        .map(|m| (m.delay_seconds, attribute(m, "SendslotPlace")))
+        .collect();
+    let place = |n: u64| Some((70 + n).to_string());
+    assert_eq!(
+        seen,
+        [
+            (1, place(0)),
+            (899, place(1)),
+            (900, place(2)),
+            (900, place(3))
+        ]
+    );
+    for (message, body) in waiting.iter().zip(&bodies) {
+        assert_eq!(&message.body, body);
+        assert_eq!(
+            attribute(message, "SendslotFirstSeen"),
+            Some((NOW.0 - 250).to_string())
+        );
+    }
+    assert!(rig.sent(Lane::Bulk).is_empty());
+}
+
+#[tokio::test]
+async fn what_has_waited_asks_with_its_place_and_keeps_its_age() {
+    let rig = Rig::new();
+    let mut woken = record(Lane::Bulk, &body("woken"));
+    woken["messageAttributes"] = json!({
+        "SendslotPlace": { "stringValue": "71", "dataType": "Number" },
+        "SendslotFirstSeen": { "stringValue": "1796059000000", "dataType": "Number" },
+    });
+    let (again, metrics) = rig
+        .records(&[woken, record(Lane::Bulk, &body("new"))])
+        .await;
+    assert_eq!(again, [0; 0]);
+    let standings: Vec<_> = rig.asked()[0].1.iter().map(|ask| ask.standing).collect();
+    assert_eq!(standings, [Standing::Waited { place: 71 }, Standing::New]);
+    assert_eq!(rig.sent(Lane::Bulk)[0].first_seen.0, 1_796_059_000_000);
+    // Accepted once, when it came first.
+    assert_eq!(
+        (metrics[0].get("Accepted"), metrics[0].get("Booked")),
+        (Some(1), Some(2))
+    );
+}
+
+#[tokio::test]
+async fn what_is_too_old_or_expired_is_dead_lettered_not_dropped() {
+    let rig = Rig::new();
+    let mut old = record(Lane::Priority, &body("old"));
+    let first_seen = (NOW.0 - 14 * 86_400_000).to_string();
+    old["messageAttributes"] = json!({ "SendslotFirstSeen": { "stringValue": first_seen } });
+    let mut expired = request("expired");
+    expired["expires_at"] = "2026-11-30T17:30:00Z".into();
+    let mut later = request("later");
+    later["expires_at"] = "2026-11-30T17:30:01Z".into();
+    let records = [
+        old,
+        record(Lane::Priority, &expired.to_string()),
+        record(Lane::Priority, &later.to_string()),
+    ];
+    assert_eq!(rig.records(&records).await.0, [0; 0]);
+    let dead = rig.on("priority-intake-dlq");
+    let reasons: Vec<_> = dead
+        .iter()
+        .filter_map(|message| attribute(message, "SendslotReason"))
+        .collect();
+    assert_eq!(reasons, ["expired", "expired"]);
+    let sent = rig.sent(Lane::Priority);
+    assert_eq!(sent.len(), 1);
+    assert_eq!(sent[0].expires_at, Some(NOW + Millis(1000)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_what_sqs_failed_comes_again_and_its_cells_are_released() {
+    // Index 1 fails for good; index 2 once, then it is taken.
+    let rig = Rig::new().answering(|queue, call, _| match (queue, call) {
+        ("bulk-send", 0) => Ok(vec![failed(1, true), failed(2, false)]),
+        _ => Ok(Vec::new()),
+    });
+    let bodies: Vec<_> = (0..4).map(|n| body(&format!("m{n}"))).collect();
+    assert_eq!(rig.queued(Lane::Bulk, &bodies).await, [1]);
+    let calls: Vec<_> = rig::locked(&rig.queues.calls)
+        .iter()
+        .map(|(_, m)| m.len())
+        .collect();
+    assert_eq!(calls, [4, 1]);
+    assert_eq!(
+        rig.released(),
+        [(Lane::Bulk, vec![((NOW + Millis(2000)).cell(), 1)])]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_fails_three_times_comes_again() {
+    let rig = Rig::new().answering(|_, _, _| Ok(vec![failed(0, false)]));
+    assert_eq!(rig.queued(Lane::Bulk, &[body("m")]).await, [0]);
+    assert_eq!(rig.on("bulk-send").len(), 3);
+    assert_eq!(rig.released().len(), 1);
+}
+
+#[tokio::test]
+async fn when_a_whole_call_fails_its_messages_come_again() {
+    let rig = Rig::new().answering(|_, call, _| {
+        if call == 0 {
+            Err("unreachable".into())
+        } else {
+            Ok(vec![])
+        }
+    });
+    let bodies: Vec<_> = (0..12).map(|n| body(&format!("m{n}"))).collect();
+    assert_eq!(
+        rig.queued(Lane::Bulk, &bodies).await,
+        (0..10).collect::<Vec<_>>()
+    );
+    let released = rig.released();
+    let cells: Vec<(Cell, u32)> = (1..=10)
+        .map(|n| ((NOW + Millis::from_secs(n)).cell(), 1))
+        .collect();
+    assert_eq!(released, [(Lane::Bulk, cells)]);
+}
+
+#[tokio::test]
+async fn without_redis_the_good_come_again_and_the_bad_are_dead_lettered() {
+    let rig = Rig::new();
+    rig::locked(&rig.schedule.down).push(Lane::Bulk);
+    let bodies = [body("m0"), "nonsense".to_owned(), body("m1")];
+    assert_eq!(rig.queued(Lane::Bulk, &bodies).await, [0, 2]);
+    assert_eq!(rig.on("bulk-intake-dlq").len(), 1);
+    assert!(rig.sent(Lane::Bulk).is_empty() && rig.released().is_empty());
+}
+
+#[tokio::test]
+async fn an_unknown_tenant_is_refused_by_name() {
+    let rig = Rig::new().booking(|n, _, ask| {
+        if n == 0 {
+            Booking::UnknownTenant
+        } else {
+            slot(Millis(0), ask.cost)
+        }
+    });
+    assert_eq!(
+        rig.queued(Lane::Bulk, &[body("m0"), body("m1")]).await,
+        [0; 0]
+    );
+    let dead = rig.on("bulk-intake-dlq");
+    assert_eq!(
+        attribute(&dead[0], "SendslotReason").as_deref(),
+        Some("unknown_tenant")
+    );
+    assert_eq!(rig.sent(Lane::Bulk)[0].send_id.as_str(), "m1");
+}
+
+#[tokio::test]
+async fn the_same_mail_twice_in_a_batch_is_booked_once() {
+    let rig = Rig::new();
+    let mut other = request("twice");
+    other["content"]["simple"]["text"] = "Another text.".into();
+    let mut neighbour = request("twice");
+    neighbour["tenant"] = "beta".into();
+    let bodies = [
+        body("twice"),
+        body("twice"),
+        other.to_string(),
+        neighbour.to_string(),
+    ];
+    assert_eq!(rig.queued(Lane::Bulk, &bodies).await, [0; 0]);
+    let sent: Vec<_> = rig
+        .sent(Lane::Bulk)
+        .iter()
+        .map(|e| e.tenant.to_string())
+        .collect();
+    assert_eq!(sent, ["acme", "beta"]);
+    let dead = rig.on("bulk-intake-dlq");
+    assert_eq!(dead.len(), 1);
+    assert_eq!(
+        attribute(&dead[0], "SendslotReason").as_deref(),
+        Some("conflict")
+    );
+}
+
+#[tokio::test]
+async fn a_copy_comes_again_when_its_first_does() {
+    let rig = Rig::new().answering(|_, _, _| Ok(vec![failed(1, true)]));
+    let bodies = [body("m0"), body("twice"), body("m2"), body("twice")];
+    assert_eq!(rig.queued(Lane::Bulk, &bodies).await, [1, 3]);
+}
+
+#[tokio::test]
+async fn everything_is_counted_by_lane() {
+    let rig = Rig::new().booking(|n, _, ask| match n {
+        0 => Booking::Wait(Wait {
+            delay: Millis(2000),
+            place: 1,
+            estimate: Millis(2000),
+        }),
+        n => slot(Millis(n as u64 * 700), ask.cost),
+    });
+    let bodies = ["m0", "m1", "m2"]
+        .map(body)
+        .into_iter()
+        .chain(["nonsense".to_owned()]);
+    let records: Vec<_> = bodies.map(|body| record(Lane::Priority, &body)).collect();
+    let (_, metrics) = rig.records(&records).await;
+    assert_eq!(metrics.len(), 1);
+    let line: Value = serde_json::from_str(&metrics[0].line(0).expect("a line")).expect("JSON");
+    for (name, value) in [
+        ("Accepted", 3),
+        ("Booked", 2),
+        ("Waiting", 1),
+        ("Refused", 1),
+        ("EnqueueFailed", 0),
+        ("BookedAheadMs", 1400),
+    ] {
+        assert_eq!(line[name], value, "{name}");
+    }
+    assert_eq!(
+        (&line["service"], &line["lane"]),
+        (&json!("reserve"), &json!("priority"))
+    );
+}
+
+#[tokio::test]
+async fn an_event_that_is_none_of_ours_fails_clearly() {
+    let rig = Rig::new();
+    let foreign = record(Lane::Bulk, &body("m"))
+        .to_string()
+        .replace(":bulk-intake", ":orders");
+    for (event, part) in [
+        ("{}".to_owned(), "unknown event"),
+        (
+            "{\"Records\":[],\"messages\":[]}".to_owned(),
+            "unknown event",
+        ),
+        (format!("{{\"Records\":[{foreign}]}}"), "no messageId"),
+        (
+            format!(
+                "{{\"Records\":[{}]}}",
+                foreign.replacen('{', "{\"messageId\":\"1\",", 1)
+            ),
+            "\"orders\" belongs to no lane",
+        ),
+        (
+            "{\"messages\":[],\"enqueue\":false}".to_owned(),
+            "not supported",
+        ),
+        (
+            format!("{{\"messages\":[{}]}}", vec!["1"; 1001].join(",")),
+            "1001 messages",
+        ),
+    ] {
+        let error: HandlerError = rig.run(&event).await.expect_err(part);
+        assert!(error.to_string().contains(part), "{error}");
+    }
+    assert!(rig.asked().is_empty());
+}

@@ -1,0 +1,158 @@
+//! What direct callers are told.
+
+use crate::rig::{self, NOW, Rig, attribute, request, slot};
+use reserve::HandlerError;
+use sendslot_domain::{Lane, Millis};
+use sendslot_runtime::queue::Failed;
+use sendslot_schedule::{Booking, Wait};
+use serde_json::json;
+
+#[tokio::test(start_paused = true)]
+async fn each_request_has_its_result_in_order() {
+    let rig = Rig::new()
+        .booking(|_, lane, ask| match (lane, ask.tenant.as_str(), ask.cost) {
+            (Lane::Priority, ..) => slot(Millis(1234), ask.cost),
+            (_, "nobody", _) => Booking::UnknownTenant,
+            (_, "slow", _) => Booking::Wait(Wait {
+                delay: Millis(62_500),
+                place: 9,
+                estimate: Millis(93_000),
+            }),
+            _ => slot(Millis(61_001), ask.cost),
+        })
+        .answering(|queue, _, messages| {
+            let lost = messages
+                .iter()
+                .position(|message| message.body.contains("\"lost\""));
+            match lost.filter(|_| queue == "bulk-send") {
+                Some(index) => Ok(vec![Failed {
+                    index,
+                    sender_fault: true,
+                    code: "X".into(),
+                }]),
+                None => Ok(Vec::new()),
+            }
+        });
+    let with = |send_id: &str, field: &str, value: &str| {
+        let mut request = request(send_id);
+        request[field] = value.into();
+        request.to_string()
+    };
+    let waiting = with("waits", "tenant", "slow");
+    let results = rig
+        .direct(&[
+            with("urgent", "lane", "priority"),
+            "{\"send_id\": \"unread\", \"to\": 3}".to_owned(),
+            request("plain").to_string(),
+            waiting.clone(),
+            with("stray", "tenant", "nobody"),
+            request("lost").to_string(),
+            "17".to_owned(),
+            request("plain").to_string(),
+        ])
+        .await;
+    let plain = json!({
+        "send_id": "plain", "status": "booked",
+        "slot": "2026-11-30T17:31:01.001Z", "slot_ms": NOW.0 + 61_001, "wait_ms": 61_001,
+    });
+    assert_eq!(
+        json!(results),
+        json!([
+            {
+                "send_id": "urgent", "status": "booked",
+                "slot": "2026-11-30T17:30:01.234Z", "slot_ms": NOW.0 + 1234, "wait_ms": 1234,
+            },
+            {
+                "send_id": "unread", "status": "refused", "reason": results[1]["reason"],
+                "message": results[1]["message"],
+            },
+            plain,
+            { "send_id": "waits", "status": "waiting", "wait_ms": 62_500, "estimate_ms": 93_000 },
+            {
+                "send_id": "stray", "status": "refused", "reason": "unknown_tenant",
+                "message": "/tenant: unknown to this budget: correct it, or deploy the tenant first",
+            },
+            {
+                "send_id": "lost", "status": "failed",
+                "message": "putting it on the send queue: refused by SQS with X",
+            },
+            {
+                "send_id": null, "status": "refused", "reason": "bad_value",
+                "message": "the request: wrong type: give an object",
+            },
+            plain,
+        ])
+    );
+    // One call per lane; what is refused is told, not dead-lettered; what waits does so on its queue.
+    assert_eq!(
+        rig.asked()
+            .iter()
+            .map(|(lane, asks)| (*lane, asks.len()))
+            .collect::<Vec<_>>(),
+        [(Lane::Priority, 1), (Lane::Bulk, 4),]
+    );
+    assert!(rig.on("bulk-intake-dlq").is_empty());
+    let queued = rig.on("bulk-intake");
+    assert_eq!(queued.len(), 1);
+    assert_eq!(
+        (queued[0].body.as_str(), queued[0].delay_seconds),
+        (waiting.as_str(), 62)
+    );
+    assert_eq!(attribute(&queued[0], "SendslotPlace").as_deref(), Some("9"));
+    assert_eq!(
+        attribute(&queued[0], "SendslotFirstSeen"),
+        Some(NOW.0.to_string())
+    );
+    assert_eq!(
+        rig.released(),
+        [(Lane::Bulk, vec![((NOW + Millis(61_001)).cell(), 1)])]
+    );
+}
+
+#[tokio::test]
+async fn a_key_given_twice_is_refused_though_the_event_is_json() {
+    let rig = Rig::new();
+    let text = request("twice")
+        .to_string()
+        .replacen('{', "{\"tenant\":\"acme\",", 1);
+    let results = rig.direct(&[text]).await;
+    assert_eq!(results[0]["reason"], "duplicate_key");
+}
+
+#[tokio::test]
+async fn a_thousand_requests_are_one_booking_call() {
+    let rig = Rig::new().booking(|n, _, ask| slot(Millis(n as u64), ask.cost));
+    let requests: Vec<_> = (0..1000)
+        .map(|n| request(&format!("m{n}")).to_string())
+        .collect();
+    let results = rig.direct(&requests).await;
+    assert!(
+        results
+            .iter()
+            .enumerate()
+            .all(|(n, result)| result["wait_ms"] == n)
+    );
+    assert_eq!(rig.asked().len(), 1);
+    assert_eq!(rig::locked(&rig.queues.calls).len(), 100);
+}
+
+#[tokio::test]
+async fn without_redis_the_call_fails_and_nothing_stays_booked() {
+    let rig = Rig::new();
+    rig::locked(&rig.schedule.down).push(Lane::Bulk);
+    let mut urgent = request("urgent");
+    urgent["lane"] = "priority".into();
+    let event = json!({ "messages": [request("plain"), urgent] }).to_string();
+    let error: HandlerError = rig.run(&event).await.expect_err("no Redis");
+    assert!(
+        error
+            .to_string()
+            .starts_with("nothing was booked, hand the messages in again"),
+        "{error}"
+    );
+    assert!(rig::locked(&rig.queues.calls).is_empty());
+    assert_eq!(
+        rig.released(),
+        [(Lane::Priority, vec![((NOW + Millis(1000)).cell(), 1)])]
+    );
+}

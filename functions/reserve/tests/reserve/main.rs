@@ -1,0 +1,7 @@
+//! The reserve function on queues and a schedule that are kept in memory.
+#![allow(clippy::expect_used, reason = "a test that expects in vain has failed")]
+
+mod batch;
+mod direct;
+mod events;
+mod rig;

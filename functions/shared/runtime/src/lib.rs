@@ -1,0 +1,23 @@
+//! What every function's `main` needs: settings, AWS clients, queues, logs and metrics.
+//!
+//! # Layout
+//! - [`settings`]: the environment, read once, every problem reported together.
+//! - [`lanes`]: one of something per lane; queues, and which lane a queue belongs to.
+//! - [`aws`]: the SDK's configuration, with one HTTP client for all its clients.
+//! - [`queue`]: many messages to one SQS queue, cut into calls by count and bytes.
+//! - [`seeded`]: the schedule, seeded from the settings while nothing else sets the budget.
+//! - [`logs`]: JSON lines with Powertools' keys.
+//! - [`metrics`]: metrics in a log line, one an invocation and lane.
+
+pub mod aws;
+pub mod lanes;
+pub mod logs;
+pub mod metrics;
+pub mod queue;
+pub mod seeded;
+pub mod settings;
+
+pub use lanes::{ByLane, Queue};
+pub use metrics::Metrics;
+pub use seeded::Seeded;
+pub use settings::{ReserveSettings, SendSettings, Settings, SettingsError};

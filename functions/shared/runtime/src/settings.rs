@@ -1,0 +1,609 @@
+//! The environment, read once at start-up. Whatever is missing or wrong in it is reported in one
+//! error, each variable by name with an example of what it should hold.
+
+use std::{env, fmt, str::FromStr};
+
+use sendslot_domain::{
+    Budget, Millis, Rate, TenantName,
+    budget::{BudgetError, Settings as BudgetNumbers},
+};
+use sendslot_schedule::{Keys, Schedule, ScheduleError, Seed};
+
+use crate::{ByLane, Queue};
+
+/// The longest age: SQS keeps no message longer.
+const LONGEST_AGE: Millis = Millis::from_secs(14 * 86_400);
+
+/// What both functions need.
+#[derive(Clone)]
+pub struct Settings {
+    /// The function's name in logs and metrics (`POWERTOOLS_SERVICE_NAME`).
+    pub service: String,
+    /// Where its metrics go (`POWERTOOLS_METRICS_NAMESPACE`).
+    pub namespace: String,
+    /// Where Redis is; may hold a password (`SENDSLOT_REDIS_URL`).
+    pub redis_url: String,
+    /// The keys of the budget that is named in `SENDSLOT_BUDGET`.
+    pub keys: Keys,
+    /// The budget as deployed.
+    pub seed: BudgetSettings,
+    /// A message first seen longer ago is expired (`SENDSLOT_MAX_MESSAGE_AGE_SECONDS`).
+    pub max_message_age: Millis,
+    /// The queues that hold mail until its slot (`SENDSLOT_<LANE>_SEND_QUEUE_URL`).
+    pub send_queues: ByLane<Queue>,
+}
+
+impl fmt::Debug for Settings {
+    /// Leaves the Redis URL out: it may hold a password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings")
+            .field("service", &self.service)
+            .field("keys", &self.keys)
+            .field("seed", &self.seed)
+            .field("max_message_age", &self.max_message_age)
+            .field("send_queues", &self.send_queues)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Settings {
+    /// The schedule in Redis. Nothing is sent before its first call.
+    ///
+    /// # Errors
+    /// When the URL can't be one of Redis.
+    pub fn schedule(&self) -> Result<Schedule, ScheduleError> {
+        Schedule::connect(&self.redis_url, self.keys.clone())
+    }
+}
+
+/// A budget as deployed: what Redis is set up with until something else knows better.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BudgetSettings {
+    /// What may be sent (`SENDSLOT_LIMIT`, `_HEADROOM`, `_GUARD`, `_BURST`, `_RESERVE`,
+    /// `_HORIZON_SECONDS`).
+    pub budget: Budget,
+    /// On whose behalf mail may go; never empty (`SENDSLOT_TENANTS`).
+    pub tenants: Vec<Tenant>,
+}
+
+impl BudgetSettings {
+    /// What to write into Redis.
+    #[must_use]
+    pub fn seed(&self) -> Seed {
+        Seed {
+            source: "deploy".to_owned(),
+            budget: self.budget,
+            tenants: self
+                .tenants
+                .iter()
+                .map(|tenant| tenant.name.clone())
+                .collect(),
+        }
+    }
+}
+
+/// One tenant, as deployed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tenant {
+    /// Its name.
+    pub name: TenantName,
+    /// The SES configuration set its mail goes through, if it has one.
+    pub configuration_set: Option<String>,
+}
+
+/// What `reserve` needs.
+#[derive(Clone, Debug)]
+pub struct ReserveSettings {
+    /// What both functions need.
+    pub common: Settings,
+    /// Where producers put requests (`SENDSLOT_<LANE>_INTAKE_QUEUE_URL`).
+    pub intake_queues: ByLane<Queue>,
+    /// Where refused requests go (`SENDSLOT_<LANE>_INTAKE_DLQ_URL`).
+    pub intake_dlqs: ByLane<Queue>,
+}
+
+/// What `send` needs.
+#[derive(Clone, Debug)]
+pub struct SendSettings {
+    /// What both functions need.
+    pub common: Settings,
+    /// Where mail goes that can't be sent (`SENDSLOT_<LANE>_SEND_DLQ_URL`).
+    pub send_dlqs: ByLane<Queue>,
+    /// How long a claim lives (`SENDSLOT_LEASE_SECONDS`): longer than the function's timeout, shorter
+    /// than the queue's visibility timeout.
+    pub lease: Millis,
+}
+
+/// Everything that is wrong with the environment.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("bad settings: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+pub struct SettingsError(pub Vec<Problem>);
+
+/// One variable's problem.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{variable} {what}, set it to for example {example:?}")]
+pub struct Problem {
+    /// The variable.
+    pub variable: String,
+    /// What is wrong with it.
+    pub what: String,
+    /// What it could hold.
+    pub example: &'static str,
+}
+
+impl ReserveSettings {
+    /// Reads the process environment.
+    ///
+    /// # Errors
+    /// When a variable is missing or wrong; the error names all of them.
+    pub fn from_env() -> Result<Self, SettingsError> {
+        Self::read(|name| env::var(name).ok())
+    }
+
+    /// Reads the variables that `get` knows.
+    ///
+    /// # Errors
+    /// As [`ReserveSettings::from_env`].
+    pub fn read(get: impl Fn(&str) -> Option<String>) -> Result<Self, SettingsError> {
+        let mut vars = Variables::new(&get);
+        let common = vars.common();
+        let intake_queues = vars.queues("INTAKE_QUEUE");
+        let intake_dlqs = vars.queues("INTAKE_DLQ");
+        vars.finish((|| {
+            Some(Self {
+                common: common?,
+                intake_queues: intake_queues?,
+                intake_dlqs: intake_dlqs?,
+            })
+        })())
+    }
+}
+
+impl SendSettings {
+    /// Reads the process environment.
+    ///
+    /// # Errors
+    /// When a variable is missing or wrong; the error names all of them.
+    pub fn from_env() -> Result<Self, SettingsError> {
+        Self::read(|name| env::var(name).ok())
+    }
+
+    /// Reads the variables that `get` knows.
+    ///
+    /// # Errors
+    /// As [`SendSettings::from_env`].
+    pub fn read(get: impl Fn(&str) -> Option<String>) -> Result<Self, SettingsError> {
+        let mut vars = Variables::new(&get);
+        let common = vars.common();
+        let send_dlqs = vars.queues("SEND_DLQ");
+        let lease = vars.seconds(
+            "SENDSLOT_LEASE_SECONDS",
+            None,
+            Millis::from_secs(43_200),
+            "60",
+        );
+        vars.finish((|| {
+            Some(Self {
+                common: common?,
+                send_dlqs: send_dlqs?,
+                lease: lease?,
+            })
+        })())
+    }
+}
+
+/// Reads variables and collects what is wrong with them.
+struct Variables<'a> {
+    get: &'a dyn Fn(&str) -> Option<String>,
+    problems: Vec<Problem>,
+}
+
+impl<'a> Variables<'a> {
+    fn new(get: &'a dyn Fn(&str) -> Option<String>) -> Self {
+        Self {
+            get,
+            problems: Vec::new(),
+        }
+    }
+
+    fn finish<T>(self, read: Option<T>) -> Result<T, SettingsError> {
+        match read {
+            Some(settings) if self.problems.is_empty() => Ok(settings),
+            _ => Err(SettingsError(self.problems)),
+        }
+    }
+
+    fn common(&mut self) -> Option<Settings> {
+        // Each is read before any `?`, so that every problem is found.
+        let service = self.text("POWERTOOLS_SERVICE_NAME", None, "reserve");
+        let namespace = self.text("POWERTOOLS_METRICS_NAMESPACE", Some("Sendslot"), "Sendslot");
+        let redis_url = self.redis_url();
+        let keys = self.parsed("SENDSLOT_BUDGET", Some("ses"), "ses", Keys::of);
+        let seed = self.budget();
+        let max_message_age = self.seconds(
+            "SENDSLOT_MAX_MESSAGE_AGE_SECONDS",
+            Some("1209600"),
+            LONGEST_AGE,
+            "1209600",
+        );
+        let send_queues = self.queues("SEND_QUEUE");
+        Some(Settings {
+            service: service?,
+            namespace: namespace?,
+            redis_url: redis_url?,
+            keys: keys?,
+            seed: seed?,
+            max_message_age: max_message_age?,
+            send_queues: send_queues?,
+        })
+    }
+
+    fn budget(&mut self) -> Option<BudgetSettings> {
+        let limit = self.parsed("SENDSLOT_LIMIT", None, "14/s", above_zero);
+        let headroom = self.parsed("SENDSLOT_HEADROOM", Some("0.9"), "0.9", fraction);
+        let guard = self.parsed("SENDSLOT_GUARD", Some("0.95"), "0.95", fraction);
+        let burst = self.parsed("SENDSLOT_BURST", Some(""), "1", burst);
+        let reserve = self.parsed("SENDSLOT_RESERVE", Some("0/s"), "2/s", rate);
+        let horizon = self.seconds(
+            "SENDSLOT_HORIZON_SECONDS",
+            Some("60"),
+            Budget::LONGEST_HORIZON,
+            "60",
+        );
+        let tenants = self.parsed("SENDSLOT_TENANTS", None, "acme=acme-set,beta", tenants);
+        let budget = Budget::new(BudgetNumbers {
+            limit: limit?,
+            headroom: headroom?,
+            guard: guard?,
+            burst: burst?,
+            reserve: reserve?,
+            horizon: horizon?,
+        });
+        match budget {
+            Ok(budget) => Some(BudgetSettings {
+                budget,
+                tenants: tenants?,
+            }),
+            // Each number is fine alone; together they make no budget.
+            Err(e) => {
+                let (variable, example) = match e {
+                    BudgetError::Fractions { .. } => ("SENDSLOT_HEADROOM", "0.9"),
+                    BudgetError::Burst(_) => ("SENDSLOT_BURST", ""),
+                    BudgetError::Horizon(_) => ("SENDSLOT_HORIZON_SECONDS", "60"),
+                    BudgetError::NoLimit(_) | BudgetError::Inexact { .. } => {
+                        ("SENDSLOT_LIMIT", "14/s")
+                    }
+                };
+                self.problem(
+                    variable,
+                    format!("doesn't fit the other numbers: {e}"),
+                    example,
+                );
+                None
+            }
+        }
+    }
+
+    /// The URLs of both lanes' queues of one kind.
+    fn queues(&mut self, kind: &str) -> Option<ByLane<Queue>> {
+        let mut queue = |lane: &str| {
+            let variable = format!("SENDSLOT_{lane}_{kind}_URL");
+            let example = "https://sqs.eu-west-1.amazonaws.com/123456789012/bulk";
+            self.parsed(&variable, None, example, Queue::from_str)
+        };
+        let (priority, bulk) = (queue("PRIORITY"), queue("BULK"));
+        Some(ByLane {
+            priority: priority?,
+            bulk: bulk?,
+        })
+    }
+
+    fn redis_url(&mut self) -> Option<String> {
+        let variable = "SENDSLOT_REDIS_URL";
+        let example = "rediss://cache.example.com:6379";
+        let url = self.text(variable, None, example)?;
+        if ["redis://", "rediss://"]
+            .iter()
+            .any(|scheme| url.starts_with(scheme))
+        {
+            return Some(url);
+        }
+        // Not shown: what is there may hold a password.
+        self.problem(
+            variable,
+            "starts with neither redis:// nor rediss://".into(),
+            example,
+        );
+        None
+    }
+
+    /// Whole seconds, from 1 to `longest`.
+    fn seconds(
+        &mut self,
+        variable: &str,
+        default: Option<&str>,
+        longest: Millis,
+        example: &'static str,
+    ) -> Option<Millis> {
+        self.parsed(variable, default, example, |text| {
+            let seconds = text.parse::<u64>().ok();
+            let millis = seconds
+                .filter(|s| (1..=longest.whole_secs()).contains(s))
+                .map(Millis::from_secs);
+            millis.ok_or_else(|| format!("no whole seconds from 1 to {}", longest.whole_secs()))
+        })
+    }
+
+    fn text(
+        &mut self,
+        variable: &str,
+        default: Option<&str>,
+        example: &'static str,
+    ) -> Option<String> {
+        self.parsed(variable, default, example, |text| match text {
+            "" => Err("empty"),
+            text => Ok(text.to_owned()),
+        })
+    }
+
+    /// What `parse` makes of the variable, or of `default` when it isn't set. A variable that is set
+    /// to nothing counts as not set, unless its default is nothing.
+    fn parsed<T, E: fmt::Display>(
+        &mut self,
+        variable: &str,
+        default: Option<&str>,
+        example: &'static str,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Option<T> {
+        let found = (self.get)(variable).filter(|text| !text.trim().is_empty());
+        let Some(text) = found.as_deref().map(str::trim).or(default) else {
+            self.problem(variable, "is not set".into(), example);
+            return None;
+        };
+        match parse(text) {
+            Ok(value) => Some(value),
+            Err(e) => {
+                self.problem(variable, format!("is {text:?}: {e}"), example);
+                None
+            }
+        }
+    }
+
+    fn problem(&mut self, variable: &str, what: String, example: &'static str) {
+        self.problems.push(Problem {
+            variable: variable.to_owned(),
+            what,
+            example,
+        });
+    }
+}
+
+fn rate(text: &str) -> Result<Rate, String> {
+    text.parse::<Rate>().map_err(|e| e.to_string())
+}
+
+fn above_zero(text: &str) -> Result<Rate, String> {
+    let rate = rate(text)?;
+    if rate.is_zero() {
+        return Err("nothing could ever be sent".into());
+    }
+    Ok(rate)
+}
+
+/// A part of the limit: above 0 and at most 1.
+fn fraction(text: &str) -> Result<Rate, String> {
+    let part = rate(text)
+        .ok()
+        .filter(|part| !text.contains('/') && !part.is_zero());
+    part.filter(|part| part.num() <= part.den())
+        .ok_or_else(|| "no number above 0 and at most 1".into())
+}
+
+fn burst(text: &str) -> Result<Option<u32>, String> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let recipients = text.parse::<u32>().ok().filter(|n| *n > 0);
+    let recipients =
+        recipients.ok_or_else(|| "no whole number of recipients above 0".to_owned())?;
+    Ok(Some(recipients))
+}
+
+/// `name` or `name=configuration-set`, separated by commas.
+fn tenants(text: &str) -> Result<Vec<Tenant>, String> {
+    let mut tenants: Vec<Tenant> = Vec::new();
+    for entry in text
+        .split(',')
+        .map(str::trim)
+        .filter(|entry| !entry.is_empty())
+    {
+        let (name, set) = match entry.split_once('=') {
+            None => (entry, None),
+            Some((name, set)) => (name.trim(), Some(set.trim())),
+        };
+        let bad = |e| format!("tenant {name:?}: {e}");
+        let tenant = Tenant {
+            name: name.parse().map_err(bad)?,
+            // A configuration set's name follows the same rules.
+            configuration_set: match set {
+                None => None,
+                Some(set) => Some(set.parse::<TenantName>().map_err(bad)?.to_string()),
+            },
+        };
+        if tenants.iter().any(|known| known.name == tenant.name) {
+            return Err(format!("tenant {name:?} is there twice"));
+        }
+        tenants.push(tenant);
+    }
+    if tenants.is_empty() {
+        return Err("no tenant".into());
+    }
+    Ok(tenants)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SET: &[(&str, &str)] = &[
+        ("POWERTOOLS_SERVICE_NAME", "reserve"),
+        ("SENDSLOT_REDIS_URL", "redis://127.0.0.1:6379"),
+        ("SENDSLOT_LIMIT", "100/s"),
+        ("SENDSLOT_TENANTS", "acme=acme-set, beta"),
+        (
+            "SENDSLOT_PRIORITY_SEND_QUEUE_URL",
+            "http://sqs/0/priority-send",
+        ),
+        ("SENDSLOT_BULK_SEND_QUEUE_URL", "http://sqs/0/bulk-send"),
+        (
+            "SENDSLOT_PRIORITY_INTAKE_QUEUE_URL",
+            "http://sqs/0/priority-intake",
+        ),
+        ("SENDSLOT_BULK_INTAKE_QUEUE_URL", "http://sqs/0/bulk-intake"),
+        (
+            "SENDSLOT_PRIORITY_INTAKE_DLQ_URL",
+            "http://sqs/0/priority-intake-dlq",
+        ),
+        (
+            "SENDSLOT_BULK_INTAKE_DLQ_URL",
+            "http://sqs/0/bulk-intake-dlq",
+        ),
+        (
+            "SENDSLOT_PRIORITY_SEND_DLQ_URL",
+            "http://sqs/0/priority-send-dlq",
+        ),
+        ("SENDSLOT_BULK_SEND_DLQ_URL", "http://sqs/0/bulk-send-dlq"),
+        ("SENDSLOT_LEASE_SECONDS", "60"),
+    ];
+
+    /// The variables of [`SET`], with some of them set otherwise.
+    fn with(changes: &'static [(&str, &str)]) -> impl Fn(&str) -> Option<String> {
+        move |name| {
+            let set = changes.iter().chain(SET).find(|(known, _)| *known == name);
+            set.map(|(_, value)| (*value).to_owned())
+        }
+    }
+
+    /// What is wrong with one change.
+    fn problem(changes: &'static [(&str, &str)]) -> String {
+        match ReserveSettings::read(with(changes)) {
+            Ok(_) => "nothing".into(),
+            Err(e) => e.to_string(),
+        }
+    }
+
+    #[test]
+    fn what_is_not_set_has_the_deployed_defaults() {
+        let settings = ReserveSettings::read(with(&[])).unwrap_or_else(|e| panic!("{e}"));
+        let common = settings.common;
+        assert_eq!(common.namespace, "Sendslot");
+        assert_eq!(common.keys.to_string(), "sendslot:{ses}:");
+        assert_eq!(common.max_message_age, LONGEST_AGE);
+        let budget = common.seed.budget;
+        assert_eq!(budget.horizon(), Millis::from_secs(60));
+        assert_eq!(
+            (budget.rate().to_string(), budget.burst()),
+            ("90/s".into(), 5)
+        );
+        let tenants: Vec<_> = common
+            .seed
+            .tenants
+            .iter()
+            .map(|t| (t.name.as_str(), t.configuration_set.as_deref()))
+            .collect();
+        assert_eq!(tenants, [("acme", Some("acme-set")), ("beta", None)]);
+        assert_eq!(settings.intake_dlqs.bulk.name(), "bulk-intake-dlq");
+        let send = SendSettings::read(with(&[])).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(send.lease, Millis::from_secs(60));
+    }
+
+    #[test]
+    fn every_problem_is_reported_in_one_error() {
+        let Err(SettingsError(problems)) = SendSettings::read(|_| None) else {
+            panic!("an empty environment was taken")
+        };
+        let missing: Vec<_> = problems.iter().map(|p| p.variable.as_str()).collect();
+        assert_eq!(
+            missing,
+            [
+                "POWERTOOLS_SERVICE_NAME",
+                "SENDSLOT_REDIS_URL",
+                "SENDSLOT_LIMIT",
+                "SENDSLOT_TENANTS",
+                "SENDSLOT_PRIORITY_SEND_QUEUE_URL",
+                "SENDSLOT_BULK_SEND_QUEUE_URL",
+                "SENDSLOT_PRIORITY_SEND_DLQ_URL",
+                "SENDSLOT_BULK_SEND_DLQ_URL",
+                "SENDSLOT_LEASE_SECONDS",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_problem_names_the_variable_what_it_holds_and_an_example() {
+        assert_eq!(
+            problem(&[("SENDSLOT_LIMIT", "fast")]),
+            "bad settings: SENDSLOT_LIMIT is \"fast\": \"fast\" is no rate: write for example \
+             \"100\", \"11.2/s\" or \"20/h\", set it to for example \"14/s\""
+        );
+        assert_eq!(
+            problem(&[("SENDSLOT_HORIZON_SECONDS", "901")]),
+            "bad settings: SENDSLOT_HORIZON_SECONDS is \"901\": no whole seconds from 1 to 900, \
+             set it to for example \"60\""
+        );
+        for (changes, part) in [
+            (
+                &[("SENDSLOT_LIMIT", "0")] as &[_],
+                "nothing could ever be sent",
+            ),
+            (
+                &[("SENDSLOT_HEADROOM", "1.1")],
+                "no number above 0 and at most 1",
+            ),
+            (
+                &[("SENDSLOT_GUARD", "0")],
+                "no number above 0 and at most 1",
+            ),
+            (&[("SENDSLOT_BURST", "0")], "above 0"),
+            (
+                &[("SENDSLOT_BURST", "101")],
+                "doesn't fit the other numbers",
+            ),
+            (
+                &[("SENDSLOT_HEADROOM", "0.95")],
+                "doesn't fit the other numbers",
+            ),
+            (&[("SENDSLOT_BUDGET", "{ses}")], "holds '{'"),
+            (&[("SENDSLOT_TENANTS", "acme,acme")], "there twice"),
+            (&[("SENDSLOT_TENANTS", "acme corp")], "tenant \"acme corp\""),
+            (&[("SENDSLOT_TENANTS", ",")], "no tenant"),
+            (
+                &[("SENDSLOT_BULK_INTAKE_DLQ_URL", "bulk-dlq")],
+                "no queue URL",
+            ),
+            (
+                &[("SENDSLOT_MAX_MESSAGE_AGE_SECONDS", "-1")],
+                "no whole seconds",
+            ),
+        ] {
+            let found = problem(changes);
+            assert!(
+                found.contains(part) && found.contains(changes[0].0),
+                "{found}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_redis_password_is_never_shown() {
+        let found = problem(&[("SENDSLOT_REDIS_URL", "http://:hunter2@cache")]);
+        assert!(
+            found.contains("SENDSLOT_REDIS_URL starts with neither"),
+            "{found}"
+        );
+        assert!(!found.contains("hunter2"), "{found}");
+        let set = &[("SENDSLOT_REDIS_URL", "redis://:hunter2@cache")];
+        let settings = ReserveSettings::read(with(set)).unwrap_or_else(|e| panic!("{e}"));
+        assert!(!format!("{settings:?}").contains("hunter2"));
+    }
+}
