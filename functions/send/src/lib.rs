@@ -1,0 +1,17 @@
+//! Sends each mail at its slot, once.
+//!
+//! One invocation takes a batch from a send queue the way [`batch`] says: one claim for all of it,
+//! every mail at its moment beside the others, one commit, and then each message's end on the queues.
+//!
+//! # Layout
+//! - [`batch`]: the way of a batch, without AWS or Redis.
+//! - [`ports`]: what a batch needs from outside, one narrow trait each; those of Redis are met there.
+//! - [`ses`]: mail to SES, and its answers back.
+//! - [`sqs`]: what SQS must do beside taking messages.
+
+pub mod batch;
+pub mod ports;
+pub mod ses;
+pub mod sqs;
+
+pub use batch::{Invocation, Sender};

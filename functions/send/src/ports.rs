@@ -1,0 +1,118 @@
+//! What a batch needs from outside, one narrow trait each, so that its tests run without AWS or Redis.
+//! Putting messages on queues is [`sendslot_runtime::queue::SendBatch`].
+
+use std::future::Future;
+
+use sendslot_domain::{Cell, Lane, Millis, Moment, outcome::Outcome};
+use sendslot_mail::Envelope;
+use sendslot_runtime::{Queue, Seeded};
+use sendslot_schedule::{Ask, Booking, Claim, ClaimAsk, End, ScheduleError, Terms};
+
+/// The right to send.
+pub trait Claims: Sync {
+    /// Claims a batch in one round trip, one answer each, as [`sendslot_schedule::Schedule::claim`] does.
+    fn claim(
+        &self,
+        owner: &str,
+        terms: Terms,
+        asks: &[ClaimAsk],
+    ) -> impl Future<Output = Result<Vec<Claim>, ScheduleError>> + Send;
+
+    /// Ends claims in one round trip, as [`sendslot_schedule::Schedule::commit`] does.
+    fn commit(
+        &self,
+        owner: &str,
+        memory: Millis,
+        ends: &[End],
+    ) -> impl Future<Output = Result<(), ScheduleError>> + Send;
+}
+
+/// Slots for what has to go another time.
+pub trait Slots: Sync {
+    /// Books in one round trip, one answer each, as [`sendslot_schedule::Schedule::book`] does.
+    fn book(
+        &self,
+        lane: Lane,
+        asks: &[Ask],
+    ) -> impl Future<Output = Result<Vec<Booking>, ScheduleError>> + Send;
+
+    /// Gives cells back, as [`sendslot_schedule::Schedule::release`] does.
+    fn release(
+        &self,
+        lane: Lane,
+        cells: &[(Cell, u32)],
+    ) -> impl Future<Output = Result<(), ScheduleError>> + Send;
+}
+
+impl Claims for Seeded {
+    async fn claim(
+        &self,
+        owner: &str,
+        terms: Terms,
+        asks: &[ClaimAsk],
+    ) -> Result<Vec<Claim>, ScheduleError> {
+        self.call(|schedule| async move { schedule.claim(owner, terms, asks).await })
+            .await
+    }
+
+    async fn commit(&self, owner: &str, memory: Millis, ends: &[End]) -> Result<(), ScheduleError> {
+        self.call(|schedule| async move { schedule.commit(owner, memory, ends).await })
+            .await
+    }
+}
+
+impl Slots for Seeded {
+    async fn book(&self, lane: Lane, asks: &[Ask]) -> Result<Vec<Booking>, ScheduleError> {
+        self.call(|schedule| async move { schedule.book(lane, asks).await })
+            .await
+    }
+
+    async fn release(&self, lane: Lane, cells: &[(Cell, u32)]) -> Result<(), ScheduleError> {
+        self.call(|schedule| async move { schedule.release(lane, cells).await })
+            .await
+    }
+}
+
+/// Whoever delivers the mail.
+pub trait Provider: Sync {
+    /// Sends one mail, in one request, and answers within [`crate::batch::SEND_TIMEOUT`].
+    fn send(&self, mail: &Outgoing<'_>) -> impl Future<Output = Reply> + Send;
+}
+
+/// A mail that may go.
+#[derive(Clone, Copy, Debug)]
+pub struct Outgoing<'a> {
+    /// The mail, with what is known of it.
+    pub envelope: &'a Envelope,
+    /// The lane of the queue it came from.
+    pub lane: Lane,
+    /// When it was allowed to go.
+    pub grant: Moment,
+    /// The configuration set of its tenant, if it has one.
+    pub configuration_set: Option<&'a str>,
+}
+
+/// What came of a send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// What it means.
+    pub outcome: Outcome,
+    /// The provider's own id of the mail, when it took it.
+    pub id: Option<String>,
+    /// What the provider said, as a status and code: no text of its own, which may name addresses.
+    pub said: Option<String>,
+}
+
+/// When received messages may be received again.
+pub trait Visibility: Sync {
+    /// Hides each message, named by its receipt, for so many seconds from now.
+    ///
+    /// # Errors
+    /// The first thing that went wrong. Messages that it concerns stay hidden for the rest of the
+    /// queue's visibility timeout.
+    fn hide(
+        &self,
+        queue: &Queue,
+        messages: &[(String, u16)],
+    ) -> impl Future<Output = Result<(), String>> + Send;
+}

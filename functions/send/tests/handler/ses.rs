@@ -1,0 +1,410 @@
+//! SES through the SDK, over HTTP.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use aws_sdk_sesv2::config::{BehaviorVersion, Builder, Credentials, Region};
+use base64::{Engine, prelude::BASE64_STANDARD};
+use send::{
+    ports::{Outgoing, Provider, Reply},
+    ses::Ses,
+};
+use sendslot_domain::{Lane, Millis, Moment, outcome::Outcome};
+use sendslot_mail::Envelope;
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
+    net::{TcpListener, TcpStream},
+};
+
+use crate::fakes::{NOW, envelope};
+
+/// Long enough for a loaded machine, far shorter than a hanging server.
+const WITHIN: Duration = Duration::from_millis(1_500);
+const DOWN: Outcome = Outcome::Unavailable { retry_after: None };
+const THROTTLED: Outcome = Outcome::RateThrottled { retry_after: None };
+
+/// What the server does with a request.
+#[derive(Clone, Debug)]
+enum Does {
+    /// Answers with a status, an error type (empty: none), further header lines and a body.
+    Answer(u16, &'static str, &'static str, String),
+    /// Says nothing, ever.
+    Hang,
+    /// Closes the connection without an answer.
+    Close,
+}
+
+/// An HTTP server that does one thing, and keeps the requests it got: first line and body.
+struct Server {
+    url: String,
+    requests: Arc<Mutex<Vec<(String, Value)>>>,
+}
+
+impl Server {
+    async fn start(does: impl Fn(usize) -> Does + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let requests = Arc::<Mutex<Vec<_>>>::default();
+        let (does, seen) = (Arc::new(does), requests.clone());
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(serve(stream, does.clone(), seen.clone()));
+            }
+        });
+        Self { url, requests }
+    }
+
+    async fn that(does: Does) -> Self {
+        Self::start(move |_| does.clone()).await
+    }
+
+    fn requests(&self) -> Vec<(String, Value)> {
+        self.requests
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+}
+
+async fn serve(
+    stream: TcpStream,
+    does: Arc<impl Fn(usize) -> Does>,
+    requests: Arc<Mutex<Vec<(String, Value)>>>,
+) -> Option<()> {
+    let mut stream = BufReader::new(stream);
+    loop {
+        let mut head = Vec::new();
+        loop {
+            let mut line = String::new();
+            stream
+                .read_line(&mut line)
+                .await
+                .ok()
+                .filter(|read| *read > 0)?;
+            match line.trim() {
+                "" => break,
+                line => head.push(line.to_ascii_lowercase()),
+            }
+        }
+        let length = head
+            .iter()
+            .find_map(|line| line.strip_prefix("content-length:")?.trim().parse().ok());
+        let mut body = vec![0; length.unwrap_or(0)];
+        stream.read_exact(&mut body).await.ok()?;
+        let number = {
+            let mut requests = requests.lock().unwrap_or_else(PoisonError::into_inner);
+            requests.push((
+                head[0].clone(),
+                serde_json::from_slice(&body).unwrap_or_default(),
+            ));
+            requests.len()
+        };
+        match does(number) {
+            Does::Answer(status, code, headers, body) => {
+                let code = if code.is_empty() {
+                    String::new()
+                } else {
+                    format!("x-amzn-errortype: {code}\r\n")
+                };
+                let length = body.len();
+                let answer = format!(
+                    "HTTP/1.1 {status} Any\r\n{code}{headers}content-length: {length}\r\n\r\n{body}"
+                );
+                stream.write_all(answer.as_bytes()).await.ok()?;
+            }
+            Does::Hang => std::future::pending().await,
+            Does::Close => return None,
+        }
+    }
+}
+
+fn accepts() -> Does {
+    Does::Answer(200, "", "", json!({ "MessageId": "ses-1" }).to_string())
+}
+
+fn fails(status: u16, code: &'static str, text: &str) -> Does {
+    let body = if text.is_empty() {
+        String::new()
+    } else {
+        json!({ "message": text }).to_string()
+    };
+    Does::Answer(status, code, "", body)
+}
+
+fn ses(url: &str) -> Ses {
+    let config = Builder::new()
+        .behavior_version(BehaviorVersion::latest())
+        .region(Region::new("eu-west-1"))
+        .credentials_provider(Credentials::new("id", "key", None, None, "test"))
+        .endpoint_url(url)
+        .http_client(aws_smithy_http_client::Builder::new().build_http());
+    Ses::new(config, WITHIN)
+}
+
+async fn send(ses: &Ses, envelope: &Value) -> Reply {
+    let envelope = Envelope::from_json(&envelope.to_string()).unwrap();
+    let outgoing = Outgoing {
+        envelope: &envelope,
+        lane: Lane::Bulk,
+        grant: NOW + Millis(7),
+        configuration_set: Some("acme-set"),
+    };
+    ses.send(&outgoing).await
+}
+
+fn with_content(content: Value) -> Value {
+    let mut envelope = envelope("order-1");
+    envelope["mail"]["content"] = content;
+    envelope
+}
+
+#[tokio::test]
+async fn what_ses_answers_becomes_an_outcome_after_one_request() {
+    for (does, outcome, said) in [
+        (
+            fails(
+                429,
+                "TooManyRequestsException",
+                "Maximum sending rate exceeded.",
+            ),
+            THROTTLED,
+            "429 TooManyRequestsException",
+        ),
+        (
+            fails(400, "ThrottlingException", "Rate exceeded"),
+            THROTTLED,
+            "400 ThrottlingException",
+        ),
+        (
+            fails(400, "ThrottlingException", "Daily Message Quota Exceeded"),
+            Outcome::DailyQuota,
+            "400 ThrottlingException",
+        ),
+        (
+            fails(400, "LimitExceededException", "Too many"),
+            THROTTLED,
+            "400 LimitExceededException",
+        ),
+        (
+            fails(400, "SendingPausedException", "Paused"),
+            Outcome::Paused,
+            "400 SendingPausedException",
+        ),
+        (
+            fails(400, "AccountSuspendedException", "No"),
+            Outcome::Suspended,
+            "400 AccountSuspendedException",
+        ),
+        (
+            fails(400, "MessageRejected", "A virus for ann@example.org"),
+            Outcome::Rejected,
+            "400 MessageRejected",
+        ),
+        (
+            fails(400, "MailFromDomainNotVerifiedException", "No"),
+            Outcome::NotVerified,
+            "400 MailFromDomainNotVerifiedException",
+        ),
+        (
+            fails(400, "BadRequestException", "No"),
+            Outcome::BadRequest,
+            "400 BadRequestException",
+        ),
+        (
+            fails(404, "NotFoundException", "No template"),
+            Outcome::NotFound,
+            "404 NotFoundException",
+        ),
+        (
+            fails(403, "AccessDeniedException", "No"),
+            Outcome::Denied,
+            "403 AccessDeniedException",
+        ),
+        (fails(500, "", ""), DOWN, "500"),
+        (
+            fails(503, "ServiceUnavailable", ""),
+            DOWN,
+            "503 ServiceUnavailable",
+        ),
+        (fails(502, "", "<html>"), Outcome::Uncertain, "502"),
+        (fails(504, "", ""), Outcome::Uncertain, "504"),
+        (
+            fails(400, "NeverHeardOfIt", "No"),
+            Outcome::Unknown,
+            "400 NeverHeardOfIt",
+        ),
+        (
+            Does::Answer(200, "", "", "{\"Mess".into()),
+            Outcome::Uncertain,
+            "200",
+        ),
+        (
+            Does::Answer(503, "", "retry-after: 12\r\n", String::new()),
+            Outcome::Unavailable {
+                retry_after: Some(Millis::from_secs(12)),
+            },
+            "503",
+        ),
+    ] {
+        let server = Server::that(does.clone()).await;
+        let reply = send(&ses(&server.url), &envelope("order-1")).await;
+        assert_eq!(
+            reply,
+            Reply {
+                outcome,
+                id: None,
+                said: Some(said.into())
+            },
+            "{does:?}"
+        );
+        assert_eq!(server.requests().len(), 1, "{does:?}");
+    }
+}
+
+#[tokio::test]
+async fn no_answer_after_the_request_left_is_uncertain_after_one_request() {
+    for does in [Does::Hang, Does::Close] {
+        let server = Server::that(does.clone()).await;
+        let reply = send(&ses(&server.url), &envelope("order-1")).await;
+        assert_eq!(
+            reply,
+            Reply {
+                outcome: Outcome::Uncertain,
+                id: None,
+                said: None
+            },
+            "{does:?}"
+        );
+        assert_eq!(server.requests().len(), 1, "{does:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_reused_connection_that_breaks_is_uncertain_after_one_request_too() {
+    let server = Server::start(|number| if number == 1 { accepts() } else { Does::Close }).await;
+    let ses = ses(&server.url);
+    assert_eq!(
+        send(&ses, &envelope("order-1")).await.outcome,
+        Outcome::Sent
+    );
+    assert_eq!(
+        send(&ses, &envelope("order-2")).await.outcome,
+        Outcome::Uncertain
+    );
+    assert_eq!(server.requests().len(), 2);
+}
+
+#[tokio::test]
+async fn a_request_that_never_left_is_known_not_to_be_sent() {
+    let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", free.local_addr().unwrap());
+    drop(free);
+    let reply = send(&ses(&url), &envelope("order-1")).await;
+    assert_eq!(
+        reply,
+        Reply {
+            outcome: Outcome::NotSent,
+            id: None,
+            said: None
+        }
+    );
+}
+
+#[tokio::test]
+async fn a_simple_mail_reaches_ses_whole() {
+    let server = Server::that(accepts()).await;
+    let mut envelope = with_content(json!({ "simple": {
+        "subject": "Grüße", "text": "Hi", "html": "<p>Hi</p>", "headers": [{ "name": "X-Shop", "value": "1" }],
+    } }));
+    envelope["mail"]["cc"] = json!(["bob@example.org"]);
+    envelope["mail"]["bcc"] = json!(["cid@example.org"]);
+    envelope["mail"]["reply_to"] = json!(["help@example.com"]);
+    envelope["mail"]["tags"] = json!({ "campaign": "spring" });
+    let reply = send(&ses(&server.url), &envelope).await;
+
+    assert_eq!(
+        reply,
+        Reply {
+            outcome: Outcome::Sent,
+            id: Some("ses-1".into()),
+            said: None
+        }
+    );
+    let (line, body) = server.requests().remove(0);
+    assert_eq!(line, "post /v2/email/outbound-emails http/1.1");
+    let utf8 = |data| json!({ "Data": data, "Charset": "UTF-8" });
+    let tag = |name, value: &str| json!({ "Name": name, "Value": value });
+    let Moment(slot) = NOW;
+    assert_eq!(
+        body,
+        json!({
+            "FromEmailAddress": "Shop <shop@example.com>",
+            "Destination": {
+                "ToAddresses": ["ann@example.org"],
+                "CcAddresses": ["bob@example.org"],
+                "BccAddresses": ["cid@example.org"],
+            },
+            "ReplyToAddresses": ["help@example.com"],
+            "Content": { "Simple": {
+                "Subject": utf8("Grüße"),
+                "Body": { "Text": utf8("Hi"), "Html": utf8("<p>Hi</p>") },
+                "Headers": [{ "Name": "X-Shop", "Value": "1" }],
+            } },
+            "EmailTags": [
+                tag("campaign", "spring"),
+                tag("send_id", "order-1"),
+                tag("tenant", "acme"),
+                tag("lane", "bulk"),
+                tag("slot_ms", &slot.to_string()),
+                tag("grant_ms", &(slot + 7).to_string()),
+            ],
+            "ConfigurationSetName": "acme-set",
+        })
+    );
+}
+
+#[tokio::test]
+async fn a_template_and_a_raw_mail_reach_ses_as_they_were_written() {
+    let server = Server::that(accepts()).await;
+    let ses = ses(&server.url);
+    let headers = json!([{ "name": "X-Shop", "value": "1" }]);
+    let data = json!({ "name": "Ann", "total": 12.50 });
+    let template = json!({ "template": { "name": "receipt", "data": data, "headers": headers } });
+    send(&ses, &with_content(template)).await;
+    let mime = BASE64_STANDARD.encode("Subject: Hi\r\n\r\nHi");
+    send(&ses, &with_content(json!({ "raw": { "data": mime } }))).await;
+
+    let requests = server.requests();
+    let template = &requests[0].1["Content"]["Template"];
+    assert_eq!(template["TemplateName"], "receipt");
+    assert_eq!(
+        template["Headers"],
+        json!([{ "Name": "X-Shop", "Value": "1" }])
+    );
+    let told: Value = serde_json::from_str(template["TemplateData"].as_str().unwrap()).unwrap();
+    assert_eq!(told, data);
+    assert_eq!(requests[1].1["Content"], json!({ "Raw": { "Data": mime } }));
+}
+
+#[tokio::test]
+async fn raw_content_that_is_no_base64_is_refused_before_any_request() {
+    let server = Server::that(accepts()).await;
+    let reply = send(
+        &ses(&server.url),
+        &with_content(json!({ "raw": { "data": "%%%" } })),
+    )
+    .await;
+    let said = Some("raw content is no base64".into());
+    assert_eq!(
+        reply,
+        Reply {
+            outcome: Outcome::BadRequest,
+            id: None,
+            said
+        }
+    );
+    assert_eq!(server.requests().len(), 0);
+}
