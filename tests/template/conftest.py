@@ -1,0 +1,32 @@
+"""The stacks that the tests look at: the choices an operator has, each named."""
+
+import pytest
+from cloudformation import Stack
+
+OWN_VPC = {"VpcId": "vpc-0123456789abcdef0", "SubnetIds": "subnet-0123456789abcdef0,subnet-0123456789abcdef1"}
+OWN_REDIS = {"RedisUrl": "rediss://redis.example.com:6380"}
+OWN_GROUP = {"FunctionSecurityGroupId": "sg-0123456789abcdef0"}
+TOPIC = {"AlarmTopicArn": "arn:aws:sns:eu-west-1:123456789012:alarms"}
+
+CHOICES = {
+    "all made": {},
+    "one cache node": {"CacheFailover": "false"},
+    "alarm topic": TOPIC,
+    "own VPC": OWN_VPC,
+    "own VPC and security group": OWN_VPC | OWN_GROUP,
+    "own Redis": OWN_REDIS,
+    "own VPC and Redis": OWN_VPC | OWN_REDIS,
+    "own VPC, security group and Redis": OWN_VPC | OWN_GROUP | OWN_REDIS,
+}
+
+
+@pytest.fixture(params=CHOICES.values(), ids=CHOICES)
+def stack(request):
+    """Every choice in turn."""
+    return Stack(request.param)
+
+
+@pytest.fixture
+def made():
+    """The stack with everything made, all parameters at their defaults."""
+    return Stack()

@@ -1,0 +1,173 @@
+"""What the operator brings is used, and what they don't bring is made."""
+
+import pytest
+from cloudformation import ROOT, Refused, Stack, load
+from conftest import CHOICES, OWN_GROUP, OWN_REDIS, OWN_VPC, TOPIC
+
+TEMPLATES = ["template.yaml", *(f"infra/{p.name}" for p in sorted((ROOT / "infra").glob("*.yaml")))]
+FUNCTIONS = ["ReserveFunction", "SendFunction"]
+
+
+def stacks(stack):
+    """The stack and those nested in it."""
+    yield stack
+    for name, resource in stack.resources.items():
+        if resource["Type"] == "AWS::CloudFormation::Stack":
+            yield from stacks(stack.nested[name])
+
+
+def test_every_choice_works_out(stack):
+    for one in stacks(stack):
+        assert one.resources
+        assert one.outputs is not None
+
+
+def test_every_condition_is_seen_both_ways():
+    seen = {}
+    for parameters in CHOICES.values():
+        for stack in stacks(Stack(parameters)):
+            for name, value in stack.conditions.items():
+                seen.setdefault((stack.path, name), set()).add(value)
+    declared = {(path, name) for path in TEMPLATES for name in load(path).get("Conditions", {})}
+    assert seen.keys() == declared
+    assert {key: {True, False} for key in seen} == seen
+
+
+def test_no_condition_is_unused():
+    for path in TEMPLATES:
+        used = str({k: v for k, v in load(path).items() if k != "Metadata"})
+        for name in load(path).get("Conditions", {}):
+            assert f"'Condition': '{name}'" in used or f"'Fn::If': ['{name}'" in used, f"{path}: {name}"
+
+
+def test_every_template_is_used():
+    used = {stack.path for parameters in CHOICES.values() for stack in stacks(Stack(parameters))}
+    assert used == set(TEMPLATES)
+
+
+def test_nested_templates_hold_no_functions():
+    for path in TEMPLATES[1:]:
+        kinds = {resource["Type"] for resource in load(path)["Resources"].values()}
+        assert not {k for k in kinds if "Function" in k or "EventSourceMapping" in k}, path
+
+
+def vpc(stack, name):
+    return stack.resources[name]["Properties"].get("VpcConfig")
+
+
+def redis(stack, name):
+    return stack.resources[name]["Properties"]["Environment"]["Variables"]["SENDSLOT_REDIS_URL"]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize(
+    ("choice", "network", "cache", "groups", "subnets", "url"),
+    [
+        ("all made", True, True, ["{FunctionSecurityGroup.GroupId}"], ["{Network/SubnetA}", "{Network/SubnetB}"], None),
+        ("own VPC", False, True, ["{FunctionSecurityGroup.GroupId}"], OWN_VPC["SubnetIds"].split(","), None),
+        (
+            "own VPC and security group",
+            False,
+            True,
+            list(OWN_GROUP.values()),
+            OWN_VPC["SubnetIds"].split(","),
+            None,
+        ),
+        (
+            "own VPC and Redis",
+            False,
+            False,
+            ["{FunctionSecurityGroup.GroupId}"],
+            OWN_VPC["SubnetIds"].split(","),
+            OWN_REDIS["RedisUrl"],
+        ),
+        ("own Redis", False, False, None, None, OWN_REDIS["RedisUrl"]),
+    ],
+)
+def test_functions_run_where_they_reach_redis(choice, network, cache, groups, subnets, url, function):
+    stack = Stack(CHOICES[choice])
+    assert ("Network" in stack.resources, "Cache" in stack.resources) == (network, cache)
+    assert vpc(stack, function) == (groups and {"SecurityGroupIds": groups, "SubnetIds": subnets})
+    made = "{Cache/ReplicationGroup.PrimaryEndPoint.Address}:{Cache/ReplicationGroup.PrimaryEndPoint.Port}"
+    assert redis(stack, function) == (url or f"rediss://{made}")
+    assert stack.outputs.get("RedisEndpoint") == (None if url else made)
+    assert stack.outputs.get("FunctionSecurityGroupId") == (groups and groups[0])
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"VpcId": OWN_VPC["VpcId"]},
+        {"SubnetIds": OWN_VPC["SubnetIds"]},
+        OWN_GROUP,
+        OWN_GROUP | OWN_REDIS,
+    ],
+)
+def test_half_a_network_is_refused(parameters):
+    with pytest.raises(Refused, match="need"):
+        Stack(parameters)
+
+
+def test_the_made_network_has_no_way_out(made):
+    kinds = {r["Type"].rsplit("::", 1)[1] for r in made.nested["Network"].resources.values()}
+    assert kinds == {"VPC", "Subnet", "SecurityGroup", "VPCEndpoint"}
+    zones = {s["Properties"]["AvailabilityZone"] for s in made.all("AWS::EC2::Subnet").values()}
+    assert len(zones) == 2
+
+
+def test_the_made_network_has_the_endpoints_the_functions_need(made):
+    endpoints = made.all("AWS::EC2::VPCEndpoint").values()
+    assert {e["Properties"]["ServiceName"] for e in endpoints} == {
+        "com.amazonaws.eu-west-1.sqs",
+        "com.amazonaws.eu-west-1.email",
+    }
+    for endpoint in endpoints:
+        assert endpoint["Properties"]["PrivateDnsEnabled"] is True
+        assert endpoint["Properties"]["SubnetIds"] == ["{Network/SubnetA}", "{Network/SubnetB}"]
+    group = made.nested["Network"].resources["EndpointSecurityGroup"]["Properties"]
+    (https,) = group["SecurityGroupIngress"]
+    assert (https["FromPort"], https["ToPort"]) == (443, 443)
+    assert https["CidrIp"] == made.nested["Network"].resources["Vpc"]["Properties"]["CidrBlock"]
+
+
+@pytest.mark.parametrize("choice", ["all made", "own VPC", "own VPC and security group"])
+def test_only_the_functions_reach_the_cache(choice):
+    stack = Stack(CHOICES[choice])
+    cache = stack.nested["Cache"].resources
+    assert cache["ReplicationGroup"]["Properties"]["SecurityGroupIds"] == ["{Cache/CacheSecurityGroup}"]
+    (rule,) = cache["CacheSecurityGroup"]["Properties"]["SecurityGroupIngress"]
+    assert (rule["FromPort"], rule["ToPort"]) == (6379, 6379)
+    assert [rule["SourceSecurityGroupId"]] == vpc(stack, "SendFunction")["SecurityGroupIds"]
+    assert "CidrIp" not in rule
+    assert cache["SubnetGroup"]["Properties"]["SubnetIds"] == vpc(stack, "SendFunction")["SubnetIds"]
+
+
+@pytest.mark.parametrize(("failover", "nodes"), [("true", 2), ("false", 1)])
+def test_the_cache_is_encrypted_never_evicts_and_fails_over_by_choice(failover, nodes):
+    stack = Stack({"CacheFailover": failover, "CacheNodeType": "cache.r7g.large", "CacheEngineVersion": "7.2"})
+    cache = stack.nested["Cache"].resources
+    group = cache["ReplicationGroup"]["Properties"]
+    assert group["Engine"] == "valkey"
+    assert group["TransitEncryptionEnabled"] is group["AtRestEncryptionEnabled"] is True
+    assert (group["CacheNodeType"], group["EngineVersion"]) == ("cache.r7g.large", "7.2")
+    assert group["NumCacheClusters"] == nodes
+    assert group["AutomaticFailoverEnabled"] is group["MultiAZEnabled"] is (nodes == 2)
+    assert group["CacheParameterGroupName"] == "{Cache/ParameterGroup}"
+    assert cache["ParameterGroup"]["Properties"]["Properties"] == {"maxmemory-policy": "noeviction"}
+    assert ("ReplicaEvictionsTooHighAlarm" in cache) == (nodes == 2)
+
+
+def test_every_engine_version_has_its_parameter_family():
+    for version in load("template.yaml")["Parameters"]["CacheEngineVersion"]["AllowedValues"]:
+        cache = Stack({"CacheEngineVersion": version}).nested["Cache"].resources
+        family = cache["ParameterGroup"]["Properties"]["CacheParameterGroupFamily"]
+        assert family == f"valkey{version.split('.')[0]}"
+
+
+@pytest.mark.parametrize(("parameters", "actions"), [({}, []), (TOPIC, list(TOPIC.values()))])
+def test_all_alarms_go_to_the_topic_if_there_is_one(parameters, actions):
+    alarms = Stack(parameters).all("AWS::CloudWatch::Alarm")
+    assert len(alarms) == 15
+    for name, alarm in alarms.items():
+        assert alarm["Properties"]["AlarmActions"] == actions, name
+        assert alarm["Properties"]["OKActions"] == actions, name

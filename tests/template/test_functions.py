@@ -1,0 +1,230 @@
+"""The functions: their code, their events, their environment, their logs, what they may do."""
+
+import re
+
+import pytest
+from cloudformation import ROOT, Stack, load
+from conftest import CHOICES
+
+BOTH = {
+    "POWERTOOLS_LOG_LEVEL",
+    "POWERTOOLS_METRICS_NAMESPACE",
+    "POWERTOOLS_SERVICE_NAME",
+    "SENDSLOT_BUDGET",
+    "SENDSLOT_BULK_SEND_QUEUE_URL",
+    "SENDSLOT_BURST",
+    "SENDSLOT_GUARD",
+    "SENDSLOT_HEADROOM",
+    "SENDSLOT_HORIZON_SECONDS",
+    "SENDSLOT_LIMIT",
+    "SENDSLOT_MAX_MESSAGE_AGE_SECONDS",
+    "SENDSLOT_PRIORITY_SEND_QUEUE_URL",
+    "SENDSLOT_REDIS_URL",
+    "SENDSLOT_RESERVE",
+    "SENDSLOT_TENANTS",
+}
+ENVIRONMENT = {
+    "ReserveFunction": BOTH
+    | {
+        "SENDSLOT_BULK_INTAKE_DLQ_URL",
+        "SENDSLOT_BULK_INTAKE_QUEUE_URL",
+        "SENDSLOT_PRIORITY_INTAKE_DLQ_URL",
+        "SENDSLOT_PRIORITY_INTAKE_QUEUE_URL",
+    },
+    "SendFunction": BOTH
+    | {
+        "SENDSLOT_BULK_SEND_DLQ_URL",
+        "SENDSLOT_LEASE_SECONDS",
+        "SENDSLOT_PRIORITY_SEND_DLQ_URL",
+    },
+}
+PARAMETER_OF = {
+    "SENDSLOT_LIMIT": ("SendRate", "11.2/s"),
+    "SENDSLOT_HEADROOM": ("Headroom", "0.75"),
+    "SENDSLOT_GUARD": ("Guard", "0.78"),
+    "SENDSLOT_BURST": ("Burst", "1"),
+    "SENDSLOT_RESERVE": ("PriorityReserve", "20/h"),
+    "SENDSLOT_HORIZON_SECONDS": ("HorizonSeconds", "900"),
+    "SENDSLOT_TENANTS": ("Tenants", "acme=acme-set,beta"),
+    "SENDSLOT_MAX_MESSAGE_AGE_SECONDS": ("MaxMessageAgeSeconds", "3600"),
+    "SENDSLOT_BUDGET": ("Budget", "other"),
+    "POWERTOOLS_LOG_LEVEL": ("LogLevel", "DEBUG"),
+}
+VPC_POLICY = "arn:aws:iam::aws:policy/service-role/AWSLambdaENIManagementAccess"
+SES = "arn:aws:ses:eu-west-1:123456789012"
+
+
+def functions(stack):
+    return stack.all("AWS::Serverless::Function")
+
+
+def name_of(function):
+    """`SendFunction` is `send` and `QuotaRefreshFunction` is `quota-refresh`, everywhere."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "-", function.removesuffix("Function")).lower()
+
+
+def lanes(name, *queues):
+    return {f"{{{lane}/{queue}{name}}}" for lane in ("PriorityLane", "BulkLane") for queue in queues}
+
+
+def test_one_name_everywhere(made):
+    members = re.findall(r'^    "(.+)",$', (ROOT / "Cargo.toml").read_text(), re.M)
+    assert functions(made).keys() == ENVIRONMENT.keys()
+    for logical, function in functions(made).items():
+        name, properties = name_of(logical), function["Properties"]
+        assert properties["CodeUri"] == f"functions/{name}"
+        assert properties["CodeUri"] in members
+        manifest = (ROOT / properties["CodeUri"] / "Cargo.toml").read_text()
+        assert manifest.startswith(f'[package]\nname = "{name}"\n')
+        assert function["Metadata"]["BuildMethod"] == "rust-cargolambda"
+        assert function["Metadata"]["BuildProperties"] == {"Binary": name}
+        assert properties["Environment"]["Variables"]["POWERTOOLS_SERVICE_NAME"] == name
+        assert made.outputs[f"{logical}Name"] == f"{{{logical}}}"
+        assert properties["Role"] == f"{{{logical.removesuffix('Function')}Role.Arn}}"
+
+
+@pytest.mark.parametrize("architecture", ["arm64", "x86_64"])
+def test_functions_are_native_binaries(architecture):
+    assert load("template.yaml")["Parameters"]["Architecture"]["Default"] == "arm64"
+    for function in functions(Stack({"Architecture": architecture})).values():
+        properties = function["Properties"]
+        assert (properties["Runtime"], properties["Handler"]) == ("provided.al2023", "bootstrap")
+        assert properties["Architectures"] == [architecture]
+
+
+def test_loop_detection_lets_functions_send_to_their_own_queues(made):
+    for name, function in functions(made).items():
+        assert function["Properties"]["RecursiveLoop"] == "Allow", name
+
+
+@pytest.mark.parametrize("logical", ENVIRONMENT)
+def test_the_environment_is_what_the_function_reads(stack, logical):
+    assert functions(stack)[logical]["Properties"]["Environment"]["Variables"].keys() == ENVIRONMENT[logical]
+
+
+def test_every_variable_is_read_and_every_variable_that_is_read_is_set():
+    read = set()
+    for crate in ("shared/runtime", "reserve", "send"):
+        for file in (ROOT / "functions" / crate / "src").glob("**/*.rs"):
+            code = file.read_text().partition("\nmod tests")[0]
+            read |= set(re.findall(r'"((?:SENDSLOT|POWERTOOLS)_[A-Z_]+)"', code))
+    urls = {name for name in set().union(*ENVIRONMENT.values()) if name.endswith("_URL") and "REDIS" not in name}
+    # The names of the queues' variables are put together from lane and kind.
+    assert read | urls == set().union(*ENVIRONMENT.values())
+
+
+@pytest.mark.parametrize("logical", ENVIRONMENT)
+def test_the_environment_says_what_the_parameters_say(logical):
+    stack = Stack(dict(PARAMETER_OF.values()))
+    variables = functions(stack)[logical]["Properties"]["Environment"]["Variables"]
+    assert {name: variables[name] for name in PARAMETER_OF} == {k: v for k, (_, v) in PARAMETER_OF.items()}
+
+
+@pytest.mark.parametrize("logical", ENVIRONMENT)
+def test_each_queue_url_is_the_queue_its_name_says(made, logical):
+    for name, value in functions(made)[logical]["Properties"]["Environment"]["Variables"].items():
+        if match := re.fullmatch(r"SENDSLOT_(\w+?)_(INTAKE|SEND)_(QUEUE|DLQ)_URL", name):
+            lane, which, kind = (word.capitalize() for word in match.groups())
+            assert value == f"{{{lane}Lane/{which}{kind}}}"
+            assert made.outputs[f"{lane}{which}{kind}Url"] == value
+
+
+def test_functions_read_the_queues_of_both_lanes(made):
+    for logical, queue in (("ReserveFunction", "IntakeQueue"), ("SendFunction", "SendQueue")):
+        events = functions(made)[logical]["Properties"]["Events"].values()
+        assert {event["Properties"]["Queue"] for event in events} == lanes(".Arn", queue)
+        assert len(events) == 2
+
+
+def test_mappings_cap_concurrency_and_report_what_failed():
+    stack = Stack({"ReserveMaximumConcurrency": "2", "SendMaximumConcurrency": "1000"})
+    for logical, most in (("ReserveFunction", "2"), ("SendFunction", "1000")):
+        for name, event in functions(stack)[logical]["Properties"]["Events"].items():
+            assert event["Type"] == "SQS", name
+            assert event["Properties"]["BatchSize"] == 10, name
+            assert event["Properties"]["FunctionResponseTypes"] == ["ReportBatchItemFailures"], name
+            assert event["Properties"]["ScalingConfig"] == {"MaximumConcurrency": most}, name
+
+
+def test_every_function_has_its_log_group():
+    stack = Stack({"LogRetentionDays": "7", "LogLevel": "DEBUG"})
+    groups = stack.all("AWS::Logs::LogGroup")
+    for logical, function in functions(stack).items():
+        logs = f"{logical.removesuffix('Function')}Logs"
+        assert function["Properties"]["LoggingConfig"] == {
+            "LogFormat": "JSON",
+            "ApplicationLogLevel": "DEBUG",
+            "LogGroup": f"{{{logs}}}",
+        }
+        assert groups.pop(logs)["Properties"]["RetentionInDays"] == "7"
+    assert not groups
+
+
+def allowed(stack, role):
+    """Action -> resources of everything a role allows."""
+    grants = {}
+    for policy in stack.resources[role]["Properties"]["Policies"]:
+        for statement in policy["PolicyDocument"]["Statement"]:
+            assert statement.keys() == {"Sid", "Effect", "Action", "Resource"}
+            assert statement["Effect"] == "Allow"
+            actions, resources = (
+                v if isinstance(v, list) else [v] for v in (statement["Action"], statement["Resource"])
+            )
+            for action in actions:
+                grants.setdefault(action, set()).update(resources)
+    return grants
+
+
+def test_reserve_may_only_move_messages(stack):
+    assert allowed(stack, "ReserveRole") == {
+        "sqs:ReceiveMessage": lanes(".Arn", "IntakeQueue"),
+        "sqs:DeleteMessage": lanes(".Arn", "IntakeQueue"),
+        "sqs:GetQueueAttributes": lanes(".Arn", "IntakeQueue"),
+        "sqs:SendMessage": lanes(".Arn", "IntakeQueue", "SendQueue", "IntakeDlq"),
+        "logs:CreateLogStream": {"{ReserveLogs.Arn}"},
+        "logs:PutLogEvents": {"{ReserveLogs.Arn}"},
+    }
+
+
+def test_send_may_move_messages_and_send_mail(stack):
+    mail = {f"{SES}:identity/*", f"{SES}:configuration-set/*", f"{SES}:template/*"}
+    assert allowed(stack, "SendRole") == {
+        "ses:SendEmail": mail,
+        "ses:SendRawEmail": mail,
+        "ses:SendTemplatedEmail": mail,
+        "sqs:ReceiveMessage": lanes(".Arn", "SendQueue"),
+        "sqs:DeleteMessage": lanes(".Arn", "SendQueue"),
+        "sqs:GetQueueAttributes": lanes(".Arn", "SendQueue"),
+        "sqs:ChangeMessageVisibility": lanes(".Arn", "SendQueue"),
+        "sqs:SendMessage": lanes(".Arn", "SendQueue", "SendDlq"),
+        "logs:CreateLogStream": {"{SendLogs.Arn}"},
+        "logs:PutLogEvents": {"{SendLogs.Arn}"},
+    }
+
+
+def test_only_send_may_send_mail_and_nobody_may_do_anything_at_all(stack):
+    for role in stack.all("AWS::IAM::Role"):
+        for action, resources in allowed(stack, role).items():
+            assert "*" not in action, role
+            assert "*" not in resources, role
+            assert not action.startswith("ses:") or role == "SendRole", role
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_roles_belong_to_lambda_and_manage_interfaces_only_in_a_vpc(choice):
+    stack = Stack(CHOICES[choice])
+    roles = stack.all("AWS::IAM::Role")
+    assert roles.keys() == {f"{name.removesuffix('Function')}Role" for name in functions(stack)}
+    for role in roles.values():
+        (trust,) = role["Properties"]["AssumeRolePolicyDocument"]["Statement"]
+        assert trust["Principal"] == {"Service": "lambda.amazonaws.com"}
+        # The one policy that is not ours: Lambda asks for network interfaces on every resource.
+        expected = None if choice == "own Redis" else [VPC_POLICY]
+        assert role["Properties"].get("ManagedPolicyArns") == expected
+    for function in functions(stack).values():
+        assert "Policies" not in function["Properties"]
+
+
+def test_no_other_identity_or_policy_is_made(stack):
+    kinds = ("Policy", "ManagedPolicy", "User", "Group", "RolePolicy")
+    assert not [name for kind in kinds for name in stack.all(f"AWS::IAM::{kind}")]

@@ -1,0 +1,101 @@
+"""No queue loses mail, and no mail is in the hands of two workers."""
+
+import re
+
+import pytest
+from cloudformation import ROOT, Stack, load
+
+LANES = {"PriorityLane", "BulkLane"}
+PARAMETERS = load("template.yaml")["Parameters"]
+RESERVE_TIMEOUTS = PARAMETERS["ReserveTimeoutSeconds"]["AllowedValues"]
+SEND_TIMEOUTS = PARAMETERS["SendTimeoutSeconds"]["AllowedValues"]
+
+
+def test_each_lane_has_its_queues(made):
+    names = ["IntakeQueue", "IntakeDlq", "SendQueue", "SendDlq"]
+    assert made.all("AWS::SQS::Queue").keys() == {f"{lane}/{name}" for lane in LANES for name in names}
+    lanes = {name: made.resources[name]["Properties"]["Parameters"]["Lane"] for name in LANES}
+    assert lanes == {"PriorityLane": "priority", "BulkLane": "bulk"}
+
+
+def test_queues_are_standard_encrypted_and_keep_everything_for_14_days(made):
+    for name, queue in made.all("AWS::SQS::Queue").items():
+        properties = queue["Properties"]
+        assert properties["SqsManagedSseEnabled"] is True, name
+        assert properties["MessageRetentionPeriod"] == 14 * 24 * 3600, name
+        assert properties["MaximumMessageSize"] == 1024 * 1024, name
+        # Delays are set per message, which FIFO queues don't know and a queue's own delay would add to.
+        assert not properties.keys() & {"FifoQueue", "DelaySeconds"}, name
+
+
+def test_queues_with_mail_outlive_the_stack(made):
+    for name, queue in made.all("AWS::SQS::Queue").items():
+        assert queue["DeletionPolicy"] == "RetainExceptOnCreate", name
+        assert queue["UpdateReplacePolicy"] == "Retain", name
+
+
+def test_every_stored_thing_has_its_deletion_policy(made):
+    for kind in ("AWS::SQS::Queue", "AWS::Logs::LogGroup", "AWS::ElastiCache::ReplicationGroup"):
+        for name, resource in made.all(kind).items():
+            assert {"DeletionPolicy", "UpdateReplacePolicy"} <= resource.keys(), name
+
+
+@pytest.mark.parametrize("receives", ["5", "1000"])
+def test_every_queue_has_its_own_dead_letter_queue(receives):
+    queues = Stack({"MaxReceiveCount": receives}).all("AWS::SQS::Queue")
+    for name, queue in queues.items():
+        redrive = queue["Properties"].get("RedrivePolicy")
+        if name.endswith("Dlq"):
+            assert redrive is None, name
+        else:
+            dlq = name.replace("Queue", "Dlq")
+            assert redrive == {"deadLetterTargetArn": f"{{{dlq}.Arn}}", "maxReceiveCount": receives}
+            assert dlq in queues
+
+
+def test_five_receives_are_the_least():
+    for path in ("template.yaml", "infra/lane.yaml"):
+        assert load(path)["Parameters"]["MaxReceiveCount"]["MinValue"] == 5
+
+
+def test_every_queue_refuses_plain_text_connections(made):
+    covered = []
+    for policy in made.all("AWS::SQS::QueuePolicy").values():
+        (statement,) = policy["Properties"]["PolicyDocument"]["Statement"]
+        assert statement["Effect"] == "Deny"
+        assert statement["Principal"] == "*"
+        assert statement["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
+        covered += policy["Properties"]["Queues"]
+    assert sorted(covered) == sorted(f"{{{name}}}" for name in made.all("AWS::SQS::Queue"))
+
+
+@pytest.mark.parametrize("reserve", RESERVE_TIMEOUTS)
+@pytest.mark.parametrize("send", SEND_TIMEOUTS)
+def test_visibility_exceeds_lease_exceeds_timeout(reserve, send):
+    stack = Stack({"ReserveTimeoutSeconds": reserve, "SendTimeoutSeconds": send})
+    queues = stack.all("AWS::SQS::Queue")
+    for function, timeout in (("ReserveFunction", reserve), ("SendFunction", send)):
+        properties = stack.resources[function]["Properties"]
+        assert int(properties["Timeout"]) == timeout
+        for event in properties["Events"].values():
+            queue = queues[event["Properties"]["Queue"].strip("{}").removesuffix(".Arn")]
+            visibility = int(queue["Properties"]["VisibilityTimeout"])
+            assert visibility == 6 * timeout + event["Properties"]["MaximumBatchingWindowInSeconds"]
+            if function == "SendFunction":
+                assert timeout < properties["Environment"]["Variables"]["SENDSLOT_LEASE_SECONDS"] < visibility
+
+
+def test_every_timeout_on_offer_has_its_timing():
+    timing = load("template.yaml")["Mappings"]["Timing"]
+    assert {int(seconds) for seconds in timing} == {*RESERVE_TIMEOUTS, *SEND_TIMEOUTS}
+
+
+def test_send_can_start_a_send_in_every_timeout_on_offer():
+    """It keeps back the time of one send and of closing its batch: the constants of functions/send."""
+    source = (ROOT / "functions/send/src/batch.rs").read_text()
+    kept = [
+        int(re.search(rf"pub const {name}: Duration = Duration::from_secs\((\d+)\)", source)[1])
+        for name in ("SEND_TIMEOUT", "CLOSING")
+    ]
+    assert min(SEND_TIMEOUTS) > sum(kept)
+
