@@ -283,6 +283,7 @@ impl<R: Claims + Slots, P: Provider, Q: SendBatch + Visibility> Batch<'_, R, P, 
         let time_left = u64::try_from(time_left.as_millis()).map_or(LONGEST_WAIT, Millis);
         let asks: Vec<ClaimAsk> = messages.iter().map(claim_ask).collect();
         let terms = Terms {
+            lane: self.lane,
             lease: self.sender.settings.lease,
             longest_wait: LONGEST_WAIT.min(time_left),
             memory: self.sender.memory(),

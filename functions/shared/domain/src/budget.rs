@@ -19,6 +19,7 @@ pub struct Budget {
     reserve: Rate,
     reserve_share: Share,
     guard_rate: Rate,
+    guard_share: Share,
     horizon: Millis,
 }
 
@@ -136,6 +137,8 @@ impl Budget {
             .map_err(inexact("half the rate"))?;
         let reserve = reserve.min(half);
         let reserve_share = Share::of(reserve, rate).map_err(inexact("reserve ÷ rate"))?;
+        let guard_share =
+            Share::of(reserve, guard_rate).map_err(inexact("reserve ÷ (limit × guard)"))?;
         Ok(Self {
             limit,
             headroom,
@@ -145,6 +148,7 @@ impl Budget {
             reserve,
             reserve_share,
             guard_rate,
+            guard_share,
             horizon,
         })
     }
@@ -203,6 +207,12 @@ impl Budget {
     #[must_use]
     pub const fn guard_rate(&self) -> Rate {
         self.guard_rate
+    }
+
+    /// The reserve as a part of η·L.
+    #[must_use]
+    pub const fn guard_share(&self) -> Share {
+        self.guard_share
     }
 
     /// The booking horizon.

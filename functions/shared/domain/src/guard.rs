@@ -9,6 +9,8 @@
 //! - **Units.** Tick t yields ⌊(t+1)·g⌋ − ⌊t·g⌋ units, g = η·L ÷ 100. A message takes one per
 //!   recipient, in order, from the first tick at or after its slot, and goes at the tick of the last. So
 //!   in any n ticks fewer than n·g + 1 recipients go: a token bucket at η·L with a burst of 1.
+//! - **Priority's part.** Of the units, ⌊ρ·U(t+1)⌋ − ⌊ρ·U(t)⌋ of a tick are priority's, with U(t) = ⌊t·g⌋ and
+//!   ρ = reserve ÷ (η·L): as in the schedule, and so that urgent mail doesn't stand behind late bulk.
 //! - **Burst.** A late message may use up what was left unused in the (burst − 1) ÷ (η·L) seconds before
 //!   now: fewer than η·L + burst in any second, a token bucket with that burst.
 //! - **Costs.** A message of several recipients also uses what was left unused in the time its own
@@ -18,13 +20,14 @@
 //!   second before and after, and nobody goes after it until what it was over is paid for.
 //! - **Far grants** are not drawn: past the longest wait the message takes a new slot instead.
 //! - **Clock.** When the Redis clock is set back, what was granted lies anywhere in the next seconds of real
-//!   time. The guard forgets it and grants nothing until it is surely over.
+//!   time. The guard forgets it and grants nothing until it is surely over. (Set back for less long than until
+//!   the next claim, nobody can tell; then a second may be overfull by what the shift brings together.)
 
 use std::collections::BTreeMap;
 
 use crate::{
-    Budget, Millis, Moment,
-    budget::{GUARD_TICKS, mul_div},
+    Budget, Lane, Millis, Moment,
+    budget::{GUARD_TICKS, Share, mul_div},
 };
 
 /// A tick in milliseconds.
@@ -39,6 +42,8 @@ const MEMORY: u64 = 2 * GUARD_TICKS;
 pub struct Tick {
     /// Units taken, recipients.
     pub units: u64,
+    /// Of these, by bulk.
+    pub bulk: u64,
     /// Recipients that go at the tick's start.
     pub going: u64,
 }
@@ -70,14 +75,32 @@ impl Guard {
         self.budget = budget;
     }
 
-    /// Units that a tick yields in all: ⌊(t+1)·g⌋ − ⌊t·g⌋ with g = η·L ÷ 100.
+    /// When the guard was last asked.
     #[must_use]
-    pub const fn capacity(&self, tick: u64) -> u64 {
-        let (num, den) = (
-            self.budget.guard_rate().num(),
-            self.budget.guard_rate().den() * GUARD_TICKS,
-        );
-        mul_div(tick + 1, num, den) - mul_div(tick, num, den)
+    pub const fn clock(&self) -> Moment {
+        self.clock
+    }
+
+    /// U(t) = ⌊t·g⌋ with g = η·L ÷ 100: units that all ticks before this one yield.
+    const fn before(&self, tick: u64) -> u64 {
+        let rate = self.budget.guard_rate();
+        mul_div(tick, rate.num(), rate.den() * GUARD_TICKS)
+    }
+
+    /// Units that a lane may still take of a tick.
+    #[must_use]
+    pub fn room(&self, lane: Lane, tick: u64) -> u64 {
+        let (before, after) = (self.before(tick), self.before(tick + 1));
+        let taken = self.tick(tick);
+        let all = (after - before).saturating_sub(taken.units);
+        match lane {
+            Lane::Priority => all,
+            Lane::Bulk => {
+                let Share { num, den } = self.budget.guard_share();
+                let reserved = mul_div(after, num, den) - mul_div(before, num, den);
+                all.min((after - before - reserved).saturating_sub(taken.bulk))
+            }
+        }
     }
 
     /// Ticks in which so many recipients go at η·L, rounded down.
@@ -95,6 +118,7 @@ impl Guard {
     pub fn grant(
         &mut self,
         now: Moment,
+        lane: Lane,
         slot: Moment,
         cost: u32,
         longest: Millis,
@@ -128,10 +152,7 @@ impl Guard {
             if tick > last {
                 return None;
             }
-            let count = self
-                .capacity(tick)
-                .saturating_sub(self.tick(tick).units)
-                .min(left);
+            let count = self.room(lane, tick).min(left);
             if count > 0 {
                 takes.push((tick, count));
                 left -= count;
@@ -164,7 +185,11 @@ impl Guard {
         }
 
         for (tick, count) in takes {
-            self.ticks.entry(tick).or_default().units += count;
+            let taken = self.ticks.entry(tick).or_default();
+            taken.units += count;
+            if lane == Lane::Bulk {
+                taken.bulk += count;
+            }
         }
         self.ticks.entry(goes).or_default().going += cost;
         if alone {

@@ -1,7 +1,7 @@
 //! Claiming messages to send, drawing their grants, and ending the claims.
 
 use redis::{FromRedisValue, Value};
-use sendslot_domain::{Millis, Moment, SendId, TenantName};
+use sendslot_domain::{Lane, Millis, Moment, SendId, TenantName};
 
 use crate::{Schedule, ScheduleError, script::Named};
 
@@ -26,6 +26,8 @@ pub struct ClaimAsk {
 /// On what terms a worker claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
+    /// The batch's lane: bulk doesn't draw priority's part.
+    pub lane: Lane,
     /// How long a claim is alive: longer than the worker can take.
     pub lease: Millis,
     /// The longest wait for a grant; at most 3 s.
@@ -104,6 +106,7 @@ impl Schedule {
         let mut call = script.prepare();
         call.key(&self.keys.budget).key(&self.keys.guard);
         call.arg(owner)
+            .arg(terms.lane.as_str())
             .arg(terms.lease.0)
             .arg(terms.longest_wait.0)
             .arg(terms.memory.0);

@@ -69,11 +69,13 @@ fn book_numbers(budget: &Budget) -> [f64; 7] {
 }
 
 /// What `claim.lua` runs on, likewise. The guard's rate is per tick there.
-fn claim_numbers(budget: &Budget) -> [f64; 5] {
-    let rate = budget.guard_rate();
+fn claim_numbers(budget: &Budget) -> [f64; 7] {
+    let (rate, share) = (budget.guard_rate(), budget.guard_share());
     [
         rate.num(),
         rate.den() * GUARD_TICKS,
+        share.num,
+        share.den,
         u64::from(budget.burst()),
         budget.largest_shared(),
         budget.most_per_second(),

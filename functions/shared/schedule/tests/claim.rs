@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use proptest::prelude::*;
-use sendslot_domain::{Budget, Millis, Moment, budget::Settings, guard::Guard};
+use sendslot_domain::{Budget, Lane, Millis, Moment, budget::Settings, guard::Guard};
 use sendslot_schedule::{
     Claim, ClaimAsk, End, Ending, Keys, Seed, Terms,
     testing::{Clocked, PrivateServer},
@@ -21,6 +21,7 @@ enum Step {
     /// A worker claims a batch: for each message its id, slot (ms from now), recipients and content.
     Claim {
         worker: usize,
+        lane: Lane,
         longest: u64,
         batch: Vec<(usize, i64, u32, bool)>,
     },
@@ -38,10 +39,11 @@ fn step(ids: usize) -> impl Strategy<Value = Step> {
     let cost = prop_oneof![8 => Just(1_u32), 2 => 2_u32..8, 1 => 9_u32..=50];
     let slot =
         prop_oneof![6 => 0_i64..1000, 3 => -400_i64..0, 1 => -100_000_i64..0, 1 => 1000_i64..4000];
+    let lane = prop_oneof![3 => Just(Lane::Bulk), 1 => Just(Lane::Priority)];
     let message = (0..ids, slot, cost, prop::bool::weighted(0.02));
     prop_oneof![
-        10 => (0_usize..3, prop_oneof![3 => Just(2000_u64), 1 => 0_u64..5000], prop::collection::vec(message, 1..20))
-            .prop_map(|(worker, longest, batch)| Step::Claim { worker, longest, batch }),
+        10 => (0_usize..3, lane, prop_oneof![3 => Just(2000_u64), 1 => 0_u64..5000], prop::collection::vec(message, 1..20))
+            .prop_map(|(worker, lane, longest, batch)| Step::Claim { worker, lane, longest, batch }),
         4 => (0_usize..3, any::<usize>(), prop::bool::weighted(0.7)).prop_map(|(worker, n, sent)| Step::End { worker, n, sent }),
         6 => prop_oneof![4 => 0_u64..300, 2 => 300_u64..2000, 1 => 2000_u64..60_000].prop_map(Step::Pass),
         1 => prop_oneof![1_u64..6000, 6000_u64..60_000].prop_map(Step::SetBack),
@@ -61,20 +63,23 @@ fn budget() -> impl Strategy<Value = Budget> {
         Just("20/h")
     ];
     let guard = prop_oneof![Just("0.99"), Just("0.95"), Just("0.78"), Just("1")];
-    (limit, guard, prop::option::of(1_u32..6)).prop_map(|(limit, guard, burst)| {
-        let rate = |text: &str| text.parse().unwrap();
-        let settings = Settings {
-            limit: rate(limit),
-            headroom: rate("0.75"),
-            guard: rate(guard),
-            burst: None,
-            reserve: rate("0"),
-            horizon: Millis::from_secs(60),
-        };
-        Budget::new(Settings { burst, ..settings })
-            .or_else(|_| Budget::new(settings))
-            .unwrap()
-    })
+    let reserve = prop_oneof![Just("0"), Just("2"), Just("0.1"), Just("30")];
+    (limit, guard, reserve, prop::option::of(1_u32..6)).prop_map(
+        |(limit, guard, reserve, burst)| {
+            let rate = |text: &str| text.parse().unwrap();
+            let settings = Settings {
+                limit: rate(limit),
+                headroom: rate("0.75"),
+                guard: rate(guard),
+                burst: None,
+                reserve: rate(reserve),
+                horizon: Millis::from_secs(60),
+            };
+            Budget::new(Settings { burst, ..settings })
+                .or_else(|_| Budget::new(settings))
+                .unwrap()
+        },
+    )
 }
 
 /// What the test knows of a send id.
@@ -97,6 +102,8 @@ struct World {
     /// The Redis clock, and real time, which no one sets back.
     now: Moment,
     real: u64,
+    /// Whether the clock was set back since the guard was last asked.
+    set_back: bool,
     fates: HashMap<usize, Fate>,
     /// Grants in real time: (ms, recipients, ⌈L⌉ then, ⌊L⌋ then).
     granted: Vec<(u64, u64, u64, u64)>,
@@ -132,9 +139,10 @@ impl World {
         match step {
             Step::Claim {
                 worker,
+                lane,
                 longest,
                 batch,
-            } => self.claim(worker, longest, &batch).await?,
+            } => self.claim(worker, lane, longest, &batch).await?,
             Step::End { worker, n, sent } => {
                 let mine =
                     |fate: &Fate| matches!(fate, Fate::Claimed { worker: w, .. } if *w == worker);
@@ -174,6 +182,7 @@ impl World {
             }
             Step::SetBack(ms) => {
                 self.now = Moment(self.now.0 - ms);
+                self.set_back = true;
                 self.clocked.set(self.now).await.unwrap();
             }
             Step::Change(n) => self.seed(budgets[n % budgets.len()]).await,
@@ -184,11 +193,13 @@ impl World {
     async fn claim(
         &mut self,
         worker: usize,
+        lane: Lane,
         longest: u64,
         batch: &[(usize, i64, u32, bool)],
     ) -> Result<(), TestCaseError> {
         let asks: Vec<ClaimAsk> = batch.iter().map(|message| self.ask(*message)).collect();
         let terms = Terms {
+            lane,
             lease: LEASE,
             longest_wait: Millis(longest),
             memory: Millis(1 << 40),
@@ -201,6 +212,7 @@ impl World {
             .unwrap();
         prop_assert_eq!(answers.len(), asks.len());
         let longest = Millis(longest.min(3000));
+        let clock = self.model.clock();
         for ((ask, answer), (id, ..)) in asks.iter().zip(answers).zip(batch) {
             let expected = match self.fates.get(id) {
                 Some(Fate::Claimed { print, .. } | Fate::Sent { print })
@@ -217,7 +229,10 @@ impl World {
                     wait: self.now.until(ask.slot),
                     slot_ahead: true,
                 },
-                None => match self.model.grant(self.now, ask.slot, ask.cost, longest) {
+                None => match self
+                    .model
+                    .grant(self.now, lane, ask.slot, ask.cost, longest)
+                {
                     Some(at) => Claim::Go {
                         at,
                         wait: self.now.until(at),
@@ -237,6 +252,10 @@ impl World {
                     print: ask.fingerprint.clone(),
                 };
                 self.fates.insert(*id, fate);
+                if std::mem::take(&mut self.set_back) && self.now >= clock {
+                    // It has caught up again, so nobody can tell that it was set back.
+                    self.granted.clear();
+                }
                 self.granted.push((
                     self.real + wait.0,
                     u64::from(ask.cost),
@@ -309,6 +328,7 @@ fn script_and_model_agree_and_no_second_is_overfull() {
                 budget: budgets[0],
                 now: Moment(start),
                 real: 0,
+                set_back: false,
                 fates: HashMap::new(),
                 granted: Vec::new(),
             };
@@ -352,6 +372,7 @@ async fn a_stream_on_schedule_is_granted_at_its_slots() {
     clocked.set(Moment(start)).await.unwrap();
     clocked.schedule.seed(&seed).await.unwrap();
     let terms = Terms {
+        lane: Lane::Bulk,
         lease: LEASE,
         longest_wait: Millis(2000),
         memory: Millis(1 << 40),

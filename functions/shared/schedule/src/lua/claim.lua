@@ -6,14 +6,16 @@
 --
 -- KEYS[1]      budget               hash     the numbers, as written by seed.lua
 -- KEYS[2]      guard                hash     head (last tick the strip covers), clock, closed_until, and
---                                            strip: 512 ticks of 10 ms in a ring, tick t at t mod 512, four
---                                            bytes each: units taken, recipients going, both big-endian
+--                                            strip: 512 ticks of 10 ms in a ring, tick t at t mod 512, six
+--                                            bytes each: units taken, of these by bulk, recipients going, each
+--                                            of two bytes, big-endian
 -- KEYS[2 + i]  claim of message i   string   "1|claimed|<lease's end, ms>|<fingerprint>|<owner>" or
 --                                            "1|sent|<when, ms>|<fingerprint>|<owner>"
 -- ARGV[1]      owner: who claims
--- ARGV[2]      lease, ms: how long the claim is alive
--- ARGV[3]      longest wait for a grant, ms, at most 3000
--- ARGV[4]      life of a claim whose end was never told, ms: longer than any message lives
+-- ARGV[2]      lane: "priority" or "bulk"
+-- ARGV[3]      lease, ms: how long the claim is alive
+-- ARGV[4]      longest wait for a grant, ms, at most 3000
+-- ARGV[5]      life of a claim whose end was never told, ms: longer than any message lives
 -- then three for each message: slot (ms), recipients, fingerprint of its content
 --
 -- Returns { now (ms), answer, … }, each answer one of
@@ -33,7 +35,8 @@ local numbers = call('HGET', KEYS[1], 'claim')
 if not numbers then
   return redis.error_reply('NOBUDGET the budget is not set up')
 end
-local num, den, burst, largest, most = struct.unpack('>ddddd', numbers)
+local num, den, share_num, share_den, burst, largest, most = struct.unpack('>ddddddd', numbers)
+local bulk_lane = ARGV[2] == 'bulk'
 
 local time = call('TIME')
 local now = time[1] * 1000 + floor(time[2] / 1000)
@@ -49,7 +52,8 @@ end
 
 -- The strip, read when the first message needs a grant.
 local clock, closed_until, head
-local units, going, fullest = {}, {}, {} -- by tick; fullest[t]: recipients going in the second that starts at t
+-- By tick; fullest[t] is the recipients going in the second that starts at t.
+local units, bulk_units, going, fullest = {}, {}, {}, {}
 local low, high, changed
 
 local function read_strip()
@@ -67,16 +71,17 @@ local function read_strip()
     strip = nil
   end
   for t = low, high do
-    units[t], going[t] = 0, 0
+    units[t], bulk_units[t], going[t] = 0, 0, 0
   end
   if strip then
     local function read(from, to)
       for t = from, to, RING / 2 do
         local upto = min(t + RING / 2 - 1, to)
-        local bytes = { string.byte(strip, (t % RING) * 4 + 1, (t % RING + upto - t) * 4 + 4) }
+        local bytes = { string.byte(strip, (t % RING) * 6 + 1, (t % RING + upto - t) * 6 + 6) }
         for i = 0, upto - t do
-          units[t + i] = bytes[4 * i + 1] * 256 + bytes[4 * i + 2]
-          going[t + i] = bytes[4 * i + 3] * 256 + bytes[4 * i + 4]
+          units[t + i] = bytes[6 * i + 1] * 256 + bytes[6 * i + 2]
+          bulk_units[t + i] = bytes[6 * i + 3] * 256 + bytes[6 * i + 4]
+          going[t + i] = bytes[6 * i + 5] * 256 + bytes[6 * i + 6]
         end
       end
     end
@@ -95,8 +100,8 @@ end
 local function write_strip()
   local parts = {}
   for t = low, high do
-    local u, w = units[t], going[t]
-    parts[t % RING + 1] = string.char(floor(u / 256), u % 256, floor(w / 256), w % 256)
+    local u, b, w = units[t], bulk_units[t], going[t]
+    parts[t % RING + 1] = string.char(floor(u / 256), u % 256, floor(b / 256), b % 256, floor(w / 256), w % 256)
   end
   call('HSET', KEYS[2], 'clock', clock, 'closed_until', closed_until, 'head', high, 'strip', table.concat(parts))
 end
@@ -144,7 +149,12 @@ local function grant(slot, cost, longest)
       return nil
     end
     local after = mul_div(tick + 1, num, den)
-    local count = min(after - before - units[tick], left)
+    local count = after - before - units[tick]
+    if bulk_lane then
+      local reserved = mul_div(after, share_num, share_den) - mul_div(before, share_num, share_den)
+      count = min(count, after - before - reserved - bulk_units[tick])
+    end
+    count = min(count, left)
     if count > 0 then
       takes[#takes + 1] = tick
       takes[#takes + 1] = count
@@ -174,6 +184,9 @@ local function grant(slot, cost, longest)
 
   for i = 1, #takes, 2 do
     units[takes[i]] = units[takes[i]] + takes[i + 1]
+    if bulk_lane then
+      bulk_units[takes[i]] = bulk_units[takes[i]] + takes[i + 1]
+    end
   end
   going[goes] = going[goes] + cost
   for t = max(goes - TICKS + 1, low), goes do
@@ -186,14 +199,14 @@ local function grant(slot, cost, longest)
   return goes * TICK
 end
 
-local owner, lease, life = ARGV[1], tonumber(ARGV[2]), ARGV[4]
-local longest = min(tonumber(ARGV[3]), LONGEST_WAIT)
+local owner, lease, life = ARGV[1], tonumber(ARGV[3]), ARGV[5]
+local longest = min(tonumber(ARGV[4]), LONGEST_WAIT)
 local reply = { now }
 local held = #KEYS > 2 and call('MGET', unpack(KEYS, 3)) or {}
 local claimed = {}
 for i = 1, #KEYS - 2 do
   local key = KEYS[2 + i]
-  local slot, cost, fingerprint = tonumber(ARGV[2 + 3 * i]), tonumber(ARGV[3 + 3 * i]), ARGV[4 + 3 * i]
+  local slot, cost, fingerprint = tonumber(ARGV[3 + 3 * i]), tonumber(ARGV[4 + 3 * i]), ARGV[5 + 3 * i]
   local state, at, print
   local value = claimed[key] or held[i]
   if value then
