@@ -287,8 +287,7 @@ impl World {
             }
             Step::Wake(..) | Step::Release(..) => {}
             Step::Pass(ms) => {
-                self.now = self.now + Millis(ms);
-                self.clocked.set(self.now).await.unwrap();
+                self.take_time(Millis(ms)).await;
             }
             Step::SetBack(ms) => {
                 self.now = Moment(self.now.0 - ms);
@@ -307,6 +306,38 @@ impl World {
             }
         }
         self.compare().await
+    }
+
+    /// The past is dropped inside the calls: after a pause, a few of them leave none of it.
+    async fn check_nothing_is_left(&mut self) -> Result<(), TestCaseError> {
+        self.take_time(Millis::from_secs(2000)).await;
+        for _ in 0..8 {
+            let message = Message {
+                lane: Lane::Bulk,
+                tenant: 0,
+                cost: 1,
+            };
+            self.book(Lane::Bulk, vec![(message, Standing::Again)])
+                .await?;
+        }
+        let now = self.model.clock().cell().0;
+        let fields: Vec<String> = redis::cmd("HKEYS")
+            .arg(format!("{}schedule", self.keys))
+            .query_async(&mut self.server)
+            .await
+            .unwrap();
+        let past = fields
+            .iter()
+            .filter_map(|field| field.parse::<u64>().ok())
+            .filter(|cell| *cell < now)
+            .count();
+        prop_assert_eq!(past, 0, "past cells are left");
+        Ok(())
+    }
+
+    async fn take_time(&mut self, passed: Millis) {
+        self.now = self.now + passed;
+        self.clocked.set(self.now).await.unwrap();
     }
 
     /// The whole state in Redis is the model's.
@@ -411,6 +442,9 @@ fn script_and_model_agree_step_by_step() {
                     break;
                 }
             }
+            if result.is_ok() {
+                result = world.check_nothing_is_left().await;
+            }
             **slot = Some(world.clocked);
             result
         })
@@ -443,6 +477,67 @@ async fn without_a_budget_nothing_is_booked_and_the_error_says_so() {
         error.to_string(),
         "no budget in redis under \"sendslot:{empty}:budget\": seed it first"
     );
+}
+
+/// What a lane gives back is its own: a count too large takes nothing from the other.
+#[tokio::test]
+async fn a_release_takes_nothing_from_the_other_lane() {
+    let server = PrivateServer::start();
+    let keys = Keys::of("release").unwrap();
+    let mut clocked = Clocked::new(&server, keys.clone()).await;
+    clocked.set(Moment(1_800_000_000_000)).await.unwrap();
+    let budget = Budget::new(Settings {
+        limit: "10".parse().unwrap(),
+        headroom: "0.9".parse().unwrap(),
+        guard: "0.95".parse().unwrap(),
+        burst: None,
+        reserve: "2".parse().unwrap(),
+        horizon: Millis::from_secs(60),
+    });
+    let seed = Seed {
+        source: "test".into(),
+        budget: budget.unwrap(),
+        tenants: vec![tenant(0)],
+    };
+    clocked.schedule.seed(&seed).await.unwrap();
+    let ask = Ask {
+        tenant: tenant(0),
+        cost: 1,
+        standing: Standing::New,
+    };
+    // Both lanes book the first ten seconds full: 90 recipients, of which 20 only priority may have.
+    let bulk = vec![ask.clone(); 70];
+    clocked.schedule.book(Lane::Bulk, &bulk).await.unwrap();
+    let urgent = vec![ask; 20];
+    clocked
+        .schedule
+        .book(Lane::Priority, &urgent)
+        .await
+        .unwrap();
+    let cell = Cell(1_800_000_005);
+    let mut connection = server.connection().await;
+    let mut held = async || -> (u64, u64) {
+        let packed: u64 = redis::cmd("HGET")
+            .arg(format!("{keys}schedule"))
+            .arg(cell.0)
+            .query_async(&mut connection)
+            .await
+            .unwrap();
+        (packed >> 20, packed & ((1 << 20) - 1))
+    };
+    let (all, of_bulk) = held().await;
+    assert_eq!((all, of_bulk), (9, 7));
+    let release = async |lane, count| {
+        clocked
+            .schedule
+            .release(lane, &[(cell, count)])
+            .await
+            .unwrap();
+    };
+    release(Lane::Priority, 5).await;
+    assert_eq!(held().await, (7, 7));
+    release(Lane::Bulk, 50).await;
+    assert_eq!(held().await, (0, 0));
 }
 
 /// The scripts as shipped, on the server's own clock.

@@ -25,8 +25,13 @@ enum Step {
         longest: u64,
         batch: Vec<(usize, i64, u32, bool)>,
     },
-    /// A worker tells how its n-th open claim ended.
-    End { worker: usize, n: usize, sent: bool },
+    /// A worker, or another in its name, tells how its n-th open claim ended.
+    End {
+        worker: usize,
+        n: usize,
+        sent: bool,
+        other: bool,
+    },
     /// Time passes, ms.
     Pass(u64),
     /// The clock is set back, ms.
@@ -44,7 +49,8 @@ fn step(ids: usize) -> impl Strategy<Value = Step> {
     prop_oneof![
         10 => (0_usize..3, lane, prop_oneof![3 => Just(2000_u64), 1 => 0_u64..5000], prop::collection::vec(message, 1..20))
             .prop_map(|(worker, lane, longest, batch)| Step::Claim { worker, lane, longest, batch }),
-        4 => (0_usize..3, any::<usize>(), prop::bool::weighted(0.7)).prop_map(|(worker, n, sent)| Step::End { worker, n, sent }),
+        4 => (0_usize..3, any::<usize>(), prop::bool::weighted(0.7), prop::bool::weighted(0.2))
+            .prop_map(|(worker, n, sent, other)| Step::End { worker, n, sent, other }),
         6 => prop_oneof![4 => 0_u64..300, 2 => 300_u64..2000, 1 => 2000_u64..60_000].prop_map(Step::Pass),
         1 => prop_oneof![1_u64..6000, 6000_u64..60_000].prop_map(Step::SetBack),
         1 => (0_usize..3).prop_map(Step::Change),
@@ -143,7 +149,12 @@ impl World {
                 longest,
                 batch,
             } => self.claim(worker, lane, longest, &batch).await?,
-            Step::End { worker, n, sent } => {
+            Step::End {
+                worker,
+                n,
+                sent,
+                other,
+            } => {
                 let mine =
                     |fate: &Fate| matches!(fate, Fate::Claimed { worker: w, .. } if *w == worker);
                 let mut open: Vec<usize> = self
@@ -157,6 +168,11 @@ impl World {
                     return Ok(());
                 }
                 let id = open[n % open.len()];
+                let owner = if other {
+                    "somebody".to_owned()
+                } else {
+                    format!("worker-{worker}")
+                };
                 let how = if sent { Ending::Sent } else { Ending::Free };
                 let end = End {
                     tenant: "acme".parse().unwrap(),
@@ -165,14 +181,16 @@ impl World {
                 };
                 self.clocked
                     .schedule
-                    .commit(&format!("worker-{worker}"), Millis(1 << 40), &[end])
+                    .commit(&owner, Millis(1 << 40), &[end])
                     .await
                     .unwrap();
-                match self.fates.remove(&id) {
-                    Some(Fate::Claimed { print, .. }) if sent => {
+                if sent {
+                    // Whoever says so, it was sent.
+                    if let Some(Fate::Claimed { print, .. }) = self.fates.remove(&id) {
                         self.fates.insert(id, Fate::Sent { print });
                     }
-                    _ => {}
+                } else if !other {
+                    self.fates.remove(&id);
                 }
             }
             Step::Pass(ms) => {

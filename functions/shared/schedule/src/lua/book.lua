@@ -73,9 +73,6 @@ else
 end
 local now_cell = floor(now / 1000)
 local horizon_cell = floor((now + horizon) / 1000)
-if last_cell == 0 then
-  first_cell = now_cell -- there are no cells yet
-end
 
 -- ⌊x·n ÷ d⌋ with no product above 2^53.
 local function mul_div(x, n, d)
@@ -86,9 +83,9 @@ end
 -- The first cell from `cell` on that holds anything for the lane. At two a second and more, all do.
 local next_with_capacity
 if num < 2 * den then
-  next_with_capacity = function(cell, for_bulk)
+  next_with_capacity = function(cell)
     local n = mul_div(cell, num, den)
-    if for_bulk and share_num > 0 then
+    if bulk_lane and share_num > 0 then
       n = mul_div(n - mul_div(n, share_num, share_den), share_den, share_den - share_num)
     end
     n = n + 1
@@ -150,7 +147,7 @@ for i = 2, #ARGV, 4 do
       local cell = max(frontier, now_cell)
       while true do
         if next_with_capacity then
-          cell = next_with_capacity(cell, bulk_lane)
+          cell = next_with_capacity(cell)
         end
         if cell > horizon_cell then
           break
@@ -269,26 +266,19 @@ for i = 2, #ARGV, 4 do
 end
 reply[3] = looked
 
--- Drop the past: always more than is added, and all of it soon after a pause.
+-- Drop the past: a second's cell for each second gone by, after a pause at most 2,000 a call.
 if first_cell < now_cell then
-  local past = {}
-  local upto, most = min(now_cell, last_cell + 1), 8 + 2 * #touched
-  if last_cell < now_cell then
-    most = 2000
-  end
-  while #past < most do
-    if next_with_capacity then
-      first_cell = next_with_capacity(first_cell, false)
+  local upto = min(now_cell, last_cell + 1, first_cell + 2000)
+  if first_cell < upto then
+    local past = {}
+    for cell = first_cell, upto - 1 do
+      past[#past + 1] = cell
     end
-    if first_cell >= upto then
-      first_cell = max(first_cell, now_cell)
-      break
-    end
-    past[#past + 1] = first_cell
-    first_cell = first_cell + 1
-  end
-  if #past > 0 then
     call('HDEL', KEYS[2], unpack(past))
+    first_cell = upto
+  end
+  if first_cell > last_cell then
+    first_cell = now_cell
   end
 end
 
