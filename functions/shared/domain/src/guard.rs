@@ -229,3 +229,86 @@ impl Guard {
             .split_off(&(now.0 / TICK.0).saturating_sub(MEMORY));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::budget::Settings;
+
+    const NOW: Moment = Moment(1_800_000_000_000);
+
+    fn guard(limit: &str, guard: &str, burst: Option<u32>, reserve: &str) -> Guard {
+        let settings = Settings {
+            limit: limit.parse().unwrap(),
+            headroom: "0.5".parse().unwrap(),
+            guard: guard.parse().unwrap(),
+            burst,
+            reserve: reserve.parse().unwrap(),
+            horizon: Millis::from_secs(60),
+        };
+        Guard::new(Budget::new(settings).unwrap())
+    }
+
+    /// Milliseconds after [`NOW`] of the grants of so many messages that were due a second ago.
+    fn grants(guard: &mut Guard, lane: Lane, count: usize) -> Vec<u64> {
+        let slot = Moment(NOW.0 - 1000);
+        (0..count)
+            .map_while(|_| guard.grant(NOW, lane, slot, 1, LONGEST_WAIT))
+            .map(|at| NOW.until(at).0)
+            .collect()
+    }
+
+    #[test]
+    fn what_is_due_at_once_is_spread_at_the_guards_rate() {
+        let mut guard = guard("100", "0.95", Some(1), "0");
+        let granted = grants(&mut guard, Lane::Bulk, 500);
+        assert_eq!(granted.iter().filter(|at| **at < 1000).count(), 95);
+        assert!(granted.windows(2).all(|pair| pair[0] < pair[1]));
+        // Past the longest wait there is no grant.
+        assert!(granted.len() <= 286 && granted[granted.len() - 1] <= 3000);
+    }
+
+    #[test]
+    fn a_burst_uses_up_what_the_moments_before_have_left() {
+        let mut guard = guard("100", "0.95", Some(5), "0");
+        let granted = grants(&mut guard, Lane::Bulk, 20);
+        // Four ticks back yield three or four, and the present one one more; never more than the burst.
+        let at_once = granted.iter().filter(|at| **at == 0).count();
+        assert!((4..=5).contains(&at_once), "{granted:?}");
+    }
+
+    #[test]
+    fn grants_are_drawn_in_any_order() {
+        let mut guard = guard("100", "0.95", Some(1), "0");
+        let mut at = |slot| guard.grant(NOW, Lane::Bulk, NOW + Millis(slot), 1, LONGEST_WAIT);
+        assert_eq!(at(900), Some(NOW + Millis(900)));
+        assert_eq!(at(500), Some(NOW + Millis(500)));
+        assert_eq!(at(500), Some(NOW + Millis(510)));
+    }
+
+    #[test]
+    fn fifty_recipients_at_eleven_a_second_go_alone_and_are_paid_for() {
+        let mut guard = guard("11", "0.99", None, "0");
+        let at = guard.grant(NOW, Lane::Bulk, NOW, 50, LONGEST_WAIT).unwrap();
+        assert!(at <= NOW + Millis(1000), "{at:?}");
+        let debt = Millis(39 * 1000 / 11);
+        let soon = at + Millis(100);
+        assert_eq!(guard.grant(soon, Lane::Bulk, soon, 1, LONGEST_WAIT), None);
+        let later = at + debt;
+        let next = guard
+            .grant(later, Lane::Bulk, later, 1, LONGEST_WAIT)
+            .unwrap();
+        assert!(
+            at.until(next) > debt && at.until(next) < Millis(debt.0 + 500),
+            "{next:?}"
+        );
+    }
+
+    #[test]
+    fn late_bulk_leaves_priority_its_part() {
+        let mut guard = guard("100", "0.95", Some(1), "5");
+        assert!(grants(&mut guard, Lane::Bulk, 200).len() == 200);
+        let urgent = grants(&mut guard, Lane::Priority, 3);
+        assert!(urgent.iter().all(|at| *at <= 700), "{urgent:?}");
+    }
+}

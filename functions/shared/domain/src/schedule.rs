@@ -391,3 +391,146 @@ impl Schedule {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::budget::Settings;
+
+    const NOW: Moment = Moment(1_800_000_000_000);
+
+    fn budget(limit: &str, headroom: &str, reserve: &str) -> Budget {
+        Budget::new(Settings {
+            limit: limit.parse().unwrap(),
+            headroom: headroom.parse().unwrap(),
+            guard: "1".parse().unwrap(),
+            burst: None,
+            reserve: reserve.parse().unwrap(),
+            horizon: Millis::from_secs(60),
+        })
+        .unwrap()
+    }
+
+    fn slot(booking: Booking) -> Slot {
+        match booking {
+            Booking::Slot(slot) => slot,
+            Booking::Wait(wait) => panic!("{wait:?}"),
+        }
+    }
+
+    fn wait(booking: Booking) -> Wait {
+        match booking {
+            Booking::Wait(wait) => wait,
+            Booking::Slot(slot) => panic!("{slot:?}"),
+        }
+    }
+
+    #[test]
+    fn at_eight_tenths_a_second_ten_mails_take_the_cells_that_hold_one() {
+        let mut schedule = Schedule::new(budget("1", "0.8", "0"));
+        let mut book = || slot(schedule.book(NOW, Lane::Bulk, 1, Standing::New)).at;
+        let seconds: Vec<u64> = (0..10).map(|_| (book().0 - NOW.0) / 1000).collect();
+        // NOW's cell is the first of five, which holds nothing.
+        assert_eq!(seconds, [1, 2, 3, 4, 6, 7, 8, 9, 11, 12]);
+    }
+
+    #[test]
+    fn fifty_recipients_at_eleven_a_second_go_with_the_eleventh_and_leave_silence_behind() {
+        let mut schedule = Schedule::new(budget("11", "0.99", "0"));
+        let fifty = slot(schedule.book(NOW, Lane::Bulk, 50, Standing::New));
+        assert_eq!(fifty.cells.iter().map(|(_, count)| count).sum::<u32>(), 50);
+        assert!(fifty.cells.iter().all(|(_, count)| *count <= 11));
+        assert_eq!(fifty.cells.len(), 5);
+        let next = slot(schedule.book(NOW, Lane::Bulk, 1, Standing::New));
+        // At 10.89/s, 39 of the 50 are owed when it goes, and one more turn for the next.
+        assert!(fifty.at <= NOW + Millis(1100), "{fifty:?}");
+        assert!(
+            fifty.at.until(next.at) >= Millis(40 * 1000 / 11),
+            "{next:?}"
+        );
+    }
+
+    #[test]
+    fn eleven_recipients_at_eleven_a_second_go_with_their_last() {
+        let mut schedule = Schedule::new(budget("11", "0.99", "0"));
+        let eleven = slot(schedule.book(NOW, Lane::Bulk, 11, Standing::New));
+        let last = eleven.cells[eleven.cells.len() - 1].0;
+        assert_eq!(eleven.at.cell(), last);
+    }
+
+    #[test]
+    fn the_first_turn_of_the_present_second_is_the_one_under_way() {
+        let mut schedule = Schedule::new(budget("12.5", "0.8", "0"));
+        let mut book = |now| slot(schedule.book(now, Lane::Bulk, 1, Standing::New));
+        // The cell holds ten; five turns are over, the sixth is under way.
+        let at = book(NOW + Millis(550)).at;
+        assert_eq!(at, NOW + Millis(550));
+        assert_eq!(book(NOW + Millis(550)).at, NOW + Millis(600));
+    }
+
+    /// Sleeps on both sides of the longest delay there is: only the first hop is short.
+    #[test]
+    fn a_wait_of_901_s_hops_once_shortly_and_then_for_900() {
+        // One a second, booked for 61 s; half a horizon of 30 s is not slept: the n-th to wait sleeps 31 + n s.
+        for (waiting_before, rest, first_hop) in [(867, 899, 899), (868, 900, 900), (869, 901, 1)] {
+            let mut schedule = Schedule::new(budget("2", "0.5", "0"));
+            while let Booking::Slot(_) = schedule.book(NOW, Lane::Bulk, 1, Standing::New) {}
+            for _ in 1..waiting_before {
+                wait(schedule.book(NOW, Lane::Bulk, 1, Standing::New));
+            }
+            let first = wait(schedule.book(NOW, Lane::Bulk, 1, Standing::New));
+            assert_eq!(
+                first.estimate,
+                Millis::from_secs(rest + 30),
+                "{waiting_before}"
+            );
+            assert_eq!(
+                first.delay,
+                Millis::from_secs(first_hop),
+                "{waiting_before}"
+            );
+            // Woken at once, it still waits, for the rest, or for the longest there is.
+            let standing = Standing::Waited { place: first.place };
+            let again = wait(schedule.book(NOW, Lane::Bulk, 1, standing));
+            assert_eq!(again.delay, Millis::from_secs(rest.min(900)));
+            assert_eq!(again.place, first.place);
+        }
+    }
+
+    #[test]
+    fn a_retry_stands_in_no_line_and_leaves_the_line_as_it_is() {
+        let mut schedule = Schedule::new(budget("2", "0.5", "0"));
+        while let Booking::Slot(_) = schedule.book(NOW, Lane::Bulk, 1, Standing::New) {}
+        let line = schedule.line(Lane::Bulk);
+        let retry = wait(schedule.book(NOW, Lane::Bulk, 1, Standing::Again));
+        assert_eq!(
+            (retry.place, schedule.line(Lane::Bulk).queued),
+            (0, line.queued)
+        );
+        // A second later there is room at the end, and the retry has it although others wait.
+        let later = NOW + Millis::from_secs(1);
+        slot(schedule.book(later, Lane::Bulk, 1, Standing::Again));
+    }
+
+    #[test]
+    fn priority_takes_the_reserve_of_seconds_that_bulk_has_filled() {
+        let mut schedule = Schedule::new(budget("10", "0.9", "2"));
+        for _ in 0..300 {
+            slot(schedule.book(NOW, Lane::Bulk, 1, Standing::New));
+        }
+        let urgent = slot(schedule.book(NOW, Lane::Priority, 1, Standing::New));
+        assert!(urgent.delay <= Millis(1000), "{urgent:?}");
+    }
+
+    #[test]
+    fn a_line_whose_messages_never_come_back_closes_by_itself() {
+        let mut schedule = Schedule::new(budget("2", "0.5", "0"));
+        while let Booking::Slot(_) = schedule.book(NOW, Lane::Bulk, 1, Standing::New) {}
+        for _ in 0..500 {
+            wait(schedule.book(NOW, Lane::Bulk, 1, Standing::New));
+        }
+        let much_later = schedule.line(Lane::Bulk).until + Millis(1);
+        let fresh = slot(schedule.book(much_later, Lane::Bulk, 1, Standing::New));
+        assert!(fresh.delay <= Millis(1000));
+    }
+}
