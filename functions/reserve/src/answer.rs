@@ -1,12 +1,24 @@
 //! What became of each request, as SQS and direct callers are told.
 
-use crate::handler::{HandlerError, Ticket};
 use aws_lambda_events::sqs::{BatchItemFailure, SqsBatchResponse};
-use sendslot_domain::{Millis, Moment, SendId};
+use sendslot_domain::{Lane, Millis, Moment, SendId};
 use sendslot_mail::Refusal;
 use sendslot_runtime::queue::NotSent;
 use serde::{Serialize, Serializer, ser::Error};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+
+use crate::error::HandlerError;
+
+/// Which request an outcome is of.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    /// Its send id, when one could be made out.
+    pub(crate) send_id: Option<SendId>,
+    /// Its lane; that of the default when it has none.
+    pub(crate) lane: Lane,
+    /// Whether it asks for the first time: it has not waited.
+    pub(crate) fresh: bool,
+}
 
 /// What an invocation answers.
 #[derive(Debug, Serialize)]

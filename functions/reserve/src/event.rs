@@ -8,7 +8,7 @@ use sendslot_runtime::{ByLane, Queue};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::handler::HandlerError;
+use crate::error::HandlerError;
 
 /// How many requests a direct caller may hand in at once. Lambda takes 6 MB a call anyway.
 pub const MAX_DIRECT: usize = 1000;

@@ -7,14 +7,14 @@ use sendslot_domain::{Cell, Lane, Millis, Moment, SendId, TenantName};
 use sendslot_mail::{Refusal, SendRequest, request};
 use sendslot_runtime::{
     ByLane, Metrics, Queue, ReserveSettings,
-    lanes::UnknownQueue,
     queue::{self, Attribute, MAX_DELAY_SECONDS, Message, NotSent, SendBatch},
 };
 use sendslot_schedule::{Ask, Booking, ScheduleError, Slot, Standing};
 
 use crate::{
-    answer::{Answer, Failure, Outcome},
-    event::{Batch, DETAIL, Event, FIRST_SEEN, Incoming, MAX_DIRECT, PLACE, REASON},
+    answer::{Answer, Failure, Outcome, Ticket},
+    error::HandlerError,
+    event::{Batch, DETAIL, Event, FIRST_SEEN, Incoming, PLACE, REASON},
     ports::Book,
 };
 
@@ -26,42 +26,6 @@ pub struct Reserve<B, Q> {
     schedule: B,
     queues: Q,
     settings: ReserveSettings,
-}
-
-/// Why an invocation fails as a whole: nothing was booked or put on a queue.
-#[derive(Debug, thiserror::Error)]
-pub enum HandlerError {
-    /// Neither records of a queue nor messages of a direct caller, or both.
-    #[error("unknown event: give {{\"messages\": [...]}}, or connect an intake queue")]
-    UnknownEvent,
-    /// More than one call takes.
-    #[error("{0} messages: hand in at most {MAX_DIRECT} a call")]
-    TooManyMessages(usize),
-    /// Not built yet.
-    #[error(
-        "\"enqueue\": false is not supported: leave it out, and the mail is put on its send queue"
-    )]
-    SlotsOnly,
-    /// A record without an id: its failure could not be told.
-    #[error("a record has no messageId: connect the queue through an event source mapping")]
-    NoMessageId,
-    /// A record of a queue that isn't an intake queue of ours.
-    #[error(transparent)]
-    UnknownQueue(#[from] UnknownQueue),
-    /// No slots could be had. A queue's messages come again; a direct caller must hand them in again.
-    #[error("nothing was booked, hand the messages in again: {0}")]
-    Schedule(String),
-}
-
-/// Which request an outcome is of.
-#[derive(Debug)]
-pub(crate) struct Ticket {
-    /// Its send id, when one could be made out.
-    pub(crate) send_id: Option<SendId>,
-    /// Its lane; that of the default when it has none.
-    lane: Lane,
-    /// Whether it asks for the first time: it has not waited.
-    fresh: bool,
 }
 
 /// A valid request.

@@ -10,13 +10,16 @@
 //! - [`event`]: what an invocation is given.
 //! - [`handler`]: the way of a batch, without AWS or Redis.
 //! - [`answer`]: what became of each request, as SQS and direct callers are told.
+//! - [`error`]: why an invocation fails as a whole.
 //! - [`ports`]: what a batch needs from outside.
 
 pub mod answer;
+pub mod error;
 pub mod event;
 pub mod handler;
 pub mod ports;
 
 pub use answer::Answer;
+pub use error::HandlerError;
 pub use event::Event;
-pub use handler::{HandlerError, Reserve};
+pub use handler::Reserve;

@@ -260,7 +260,6 @@ fn unrecorded(error: &io::Error) -> ApiError {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use serde_json::json;
 

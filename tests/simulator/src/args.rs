@@ -129,7 +129,6 @@ pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Command, Arg
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 

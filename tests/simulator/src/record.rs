@@ -145,7 +145,6 @@ impl Record {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use serde_json::{Value, json};
 

@@ -350,7 +350,6 @@ fn bad(message: impl Into<String>) -> ApiError {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use serde_json::json;
 

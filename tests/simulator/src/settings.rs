@@ -223,7 +223,6 @@ fn is_latency(milliseconds: &f64) -> bool {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use serde_json::json;
 
