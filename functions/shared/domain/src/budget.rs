@@ -1,9 +1,6 @@
 //! What one provider account may send, and the whole numbers that the schedule and the guard run on.
 
-use crate::{
-    Cell, Lane, Millis, Rate,
-    units::{RateError, gcd},
-};
+use crate::{Cell, Lane, Millis, Rate};
 
 /// What one provider account may send.
 ///
@@ -76,14 +73,6 @@ pub enum BudgetError {
     /// The booking horizon is out of range.
     #[error("booking horizon is {} ms: give 1 to 900 s, the longest delay of an SQS message", .0.0)]
     Horizon(Millis),
-    /// The numbers can't be kept exact.
-    #[error("{what}: {source}")]
-    Inexact {
-        /// What was being computed.
-        what: &'static str,
-        /// Why it can't be.
-        source: RateError,
-    },
 }
 
 impl Budget {
@@ -93,7 +82,7 @@ impl Budget {
     /// Checks the settings and derives the numbers.
     ///
     /// # Errors
-    /// When a setting is out of its range, or the fractions have terms too large to be exact.
+    /// When a setting is out of its range.
     pub fn new(settings: Settings) -> Result<Self, BudgetError> {
         let Settings {
             limit,
@@ -126,19 +115,12 @@ impl Budget {
             Some(given) => given,
             None => u32::try_from(spare.max(1)).unwrap_or(u32::MAX),
         };
-        let inexact = |what| move |source| BudgetError::Inexact { what, source };
-        let rate = limit.times(headroom).map_err(inexact("limit × headroom"))?;
-        let guard_rate = limit.times(guard).map_err(inexact("limit × guard"))?;
-        // The guard counts in ticks of 1/100 s.
-        Rate::new(guard_rate.num(), guard_rate.den() * GUARD_TICKS)
-            .map_err(inexact("limit × guard per tick"))?;
-        let half = rate
-            .times(Rate::new(1, 2).map_err(inexact("one half"))?)
-            .map_err(inexact("half the rate"))?;
+        let rate = limit.times(headroom);
+        let guard_rate = limit.times(guard);
+        let half = rate.times(Rate::HALF);
         let reserve = reserve.min(half);
-        let reserve_share = Share::of(reserve, rate).map_err(inexact("reserve ÷ rate"))?;
-        let guard_share =
-            Share::of(reserve, guard_rate).map_err(inexact("reserve ÷ (limit × guard)"))?;
+        let reserve_share = Share::of(reserve, rate);
+        let guard_share = Share::of(reserve, guard_rate);
         Ok(Self {
             limit,
             headroom,
@@ -299,23 +281,22 @@ impl Budget {
 pub const GUARD_TICKS: u64 = 100;
 
 impl Share {
-    fn of(part: Rate, whole: Rate) -> Result<Self, RateError> {
-        let (a, b) = (
-            gcd(part.num(), whole.num()).max(1),
-            gcd(whole.den(), part.den()),
-        );
-        let too_fine = || RateError::TooFine(format!("{part} ÷ {whole}"));
-        let num = (part.num() / a)
-            .checked_mul(whole.den() / b)
-            .ok_or_else(too_fine)?;
-        let den = (part.den() / b)
-            .checked_mul(whole.num() / a)
-            .ok_or_else(too_fine)?;
-        // `mul_div` by den ÷ (den − num) needs den² below 2^53.
-        if den >= 1 << 26 {
-            Err(too_fine())
-        } else {
-            Ok(Self { num, den })
+    /// `part ÷ whole`: exact where its terms are small enough, else rounded down to a millionth or so.
+    /// `mul_div` by den ÷ (den − num) needs den² below 2^53.
+    fn of(part: Rate, whole: Rate) -> Self {
+        let wide = |a: u64, b: u64| u128::from(a) * u128::from(b);
+        let (num, den) = (wide(part.num(), whole.den()), wide(part.den(), whole.num()));
+        let (mut a, mut b) = (num, den);
+        while b > 0 {
+            (a, b) = (b, a % b);
+        }
+        let small = |n: u128| u64::try_from(n).ok().filter(|n| *n < 1 << 26);
+        match (small(num / a), small(den / a)) {
+            (Some(num), Some(den)) => Self { num, den },
+            _ => Self {
+                num: u64::try_from((num << 20) / den).unwrap_or(0),
+                den: 1 << 20,
+            },
         }
     }
 }

@@ -9,6 +9,9 @@
 //! - **Units.** Tick t yields ⌊(t+1)·g⌋ − ⌊t·g⌋ units, g = η·L ÷ 100. A message takes one per
 //!   recipient, in order, from the first tick at or after its slot, and goes at the tick of the last. So
 //!   in any n ticks fewer than n·g + 1 recipients go: a token bucket at η·L with a burst of 1.
+//! - **Low rates.** Below two a second a unit comes less than every half second, and waiting for one would
+//!   delay every message by as much. There a message goes at its slot, and the guard closes behind it for
+//!   as long as its recipients take at η·L.
 //! - **Priority's part.** Of the units, ⌊ρ·U(t+1)⌋ − ⌊ρ·U(t)⌋ of a tick are priority's, with U(t) = ⌊t·g⌋ and
 //!   ρ = reserve ÷ (η·L): as in the schedule, and so that urgent mail doesn't stand behind late bulk.
 //! - **Burst.** A late message may use up what was left unused in the (burst − 1) ÷ (η·L) seconds before
@@ -134,31 +137,12 @@ impl Guard {
         let largest = self.budget.largest_shared();
         let alone = cost > largest;
 
-        // Units, from as far back as burst and cost allow.
-        let present = now.0.div_ceil(TICK.0);
-        let burst = self
-            .ticks_for(u64::from(self.budget.burst()) - 1)
-            .min(GUARD_TICKS);
-        let own = self.ticks_for(cost.min(largest) - 1).min(GUARD_TICKS);
-        let from = slot
-            .0
-            .div_ceil(TICK.0)
-            .max(present.saturating_sub(burst))
-            .saturating_sub(own);
-        let mut takes = Vec::new();
-        let mut left = cost.min(largest);
-        let mut tick = from;
-        while left > 0 {
-            if tick > last {
-                return None;
-            }
-            let count = self.room(lane, tick).min(left);
-            if count > 0 {
-                takes.push((tick, count));
-                left -= count;
-            }
-            tick += 1;
-        }
+        let slow = self.is_slow();
+        let takes = if slow {
+            Vec::new()
+        } else {
+            self.units(now, lane, slot, cost.min(largest), last)?
+        };
 
         // The first tick from there on around which no window overflows.
         let silence = if alone {
@@ -166,7 +150,9 @@ impl Guard {
         } else {
             GUARD_TICKS
         };
-        let mut goes = earliest.max(tick - 1);
+        let mut goes = takes
+            .last()
+            .map_or(earliest, |(tick, _)| earliest.max(*tick));
         loop {
             if goes > last {
                 return None;
@@ -195,7 +181,50 @@ impl Guard {
         if alone {
             self.closed_until = goes + silence;
         }
+        if slow {
+            self.closed_until = self.closed_until.max(goes + self.ticks_for(cost) + 1);
+        }
         Some(Moment(goes * TICK.0))
+    }
+
+    /// Whether the guard spaces grants by themselves instead of by units.
+    const fn is_slow(&self) -> bool {
+        self.budget.guard_rate().num() < 2 * self.budget.guard_rate().den()
+    }
+
+    /// The units for so many recipients, from as far back as burst and cost allow, or nothing if they run past
+    /// the `last` tick.
+    fn units(
+        &self,
+        now: Moment,
+        lane: Lane,
+        slot: Moment,
+        recipients: u64,
+        last: u64,
+    ) -> Option<Vec<(u64, u64)>> {
+        let present = now.0.div_ceil(TICK.0);
+        let burst = self
+            .ticks_for(u64::from(self.budget.burst()) - 1)
+            .min(GUARD_TICKS);
+        let own = self.ticks_for(recipients - 1).min(GUARD_TICKS);
+        let mut tick = slot
+            .0
+            .div_ceil(TICK.0)
+            .max(present.saturating_sub(burst))
+            .saturating_sub(own);
+        let (mut takes, mut left) = (Vec::new(), recipients);
+        while left > 0 {
+            if tick > last {
+                return None;
+            }
+            let count = self.room(lane, tick).min(left);
+            if count > 0 {
+                takes.push((tick, count));
+                left -= count;
+            }
+            tick += 1;
+        }
+        Some(takes)
     }
 
     /// What was drawn in a tick.
@@ -238,9 +267,19 @@ mod tests {
     const NOW: Moment = Moment(1_800_000_000_000);
 
     fn guard(limit: &str, guard: &str, burst: Option<u32>, reserve: &str) -> Guard {
+        guard_at(limit, "0.5", guard, burst, reserve)
+    }
+
+    fn guard_at(
+        limit: &str,
+        headroom: &str,
+        guard: &str,
+        burst: Option<u32>,
+        reserve: &str,
+    ) -> Guard {
         let settings = Settings {
             limit: limit.parse().unwrap(),
-            headroom: "0.5".parse().unwrap(),
+            headroom: headroom.parse().unwrap(),
             guard: guard.parse().unwrap(),
             burst,
             reserve: reserve.parse().unwrap(),
@@ -310,5 +349,36 @@ mod tests {
         assert!(grants(&mut guard, Lane::Bulk, 200).len() == 200);
         let urgent = grants(&mut guard, Lane::Priority, 3);
         assert!(urgent.iter().all(|at| *at <= 700), "{urgent:?}");
+    }
+
+    /// At every rate, a stream on schedule is granted within a second of its slots, and none is turned away.
+    #[test]
+    fn a_stream_on_schedule_is_granted_on_time_at_every_rate() {
+        use crate::schedule::{Booking, Schedule, Standing};
+        for limit in ["100", "14", "3", "2", "1", "0.8", "0.2", "20/h"] {
+            for (lane, reserve) in [
+                (Lane::Bulk, "0"),
+                (Lane::Bulk, "2"),
+                (Lane::Priority, "2"),
+                (Lane::Priority, "0"),
+            ] {
+                let mut guard = guard_at(limit, "0.9", "0.95", None, reserve);
+                let mut schedule = Schedule::new(guard.budget.without_horizon());
+                let mut now = NOW;
+                for n in 0..200 {
+                    let Booking::Slot(slot) = schedule.book(NOW, lane, 1, Standing::New) else {
+                        panic!("no horizon")
+                    };
+                    // Claimed up to a second early.
+                    now = now.max(Moment(slot.at.0 - (n * 379) % 1000));
+                    let granted = guard.grant(now, lane, slot.at, 1, Millis(2000));
+                    let late = granted.map(|at| slot.at.until(at));
+                    assert!(
+                        late.is_some_and(|late| late <= Millis(1000)),
+                        "{limit} {lane} {reserve}: {n} {late:?}"
+                    );
+                }
+            }
+        }
     }
 }

@@ -15,15 +15,17 @@
 //!   message go when a whole second is free and is then owed the rest, so what it books beyond ⌊L⌋ is
 //!   the silence after it.
 //! - **Turns.** The k-th recipient of a cell that holds n goes at k/n of the second, counted from 0.
-//! - **Horizon.** A message is booked whole within the horizon or not at all; else it waits in its
-//!   lane's line, outside the schedule.
+//! - **Horizon.** A message is booked if its slot is within the horizon, else it waits in its lane's line,
+//!   outside the schedule. The first of all, with nothing of its lane booked ahead of it, is booked as far
+//!   ahead as a message can be delayed: at a low rate, or for many recipients, the very next slot may be
+//!   past the horizon, and nothing is gained by waiting for it.
 //! - **Clock.** Time doesn't run backwards: when the Redis clock is set back by up to 5 s, the
 //!   schedule stands still until it catches up; by more, it starts anew.
 //! - **Lines.** A waiting message keeps its place: recipients ever queued, up to and with itself. The
-//!   line knows how many were served. Its slot will be about (place − served) ÷ rate past the
+//!   line knows how many were served. Its slot will be about (recipients before it) ÷ rate past the
 //!   frontier; a message whose estimated slot is past the horizon doesn't book even if there is room,
-//!   and it sleeps until its slot is half a horizon away, so that it wakes neither too early to find
-//!   room nor too late to use it.
+//!   unless it is at the head of the line. It sleeps until its slot is half a horizon away, so that it wakes
+//!   neither too early to find room nor too late to use it.
 
 use std::collections::BTreeMap;
 
@@ -98,7 +100,7 @@ pub struct Line {
     pub queued: u64,
     /// Ever booked out of the line.
     pub served: u64,
-    /// When the last place should have been served. After it the line is taken for empty, so that
+    /// When the last place should long have been served. After it the line is taken for empty, so that
     /// messages that never come back (deleted by hand) can't hold it open.
     pub until: Moment,
 }
@@ -206,24 +208,34 @@ impl Schedule {
             Standing::Waited { place } => place.max(line.served + cost_wide),
             Standing::Again => line.served + cost_wide,
         };
-        let ahead = place - line.served;
+        let before = place - line.served - cost_wide;
         let in_turn = !open
+            || before == 0
             || matches!(standing, Standing::Again)
-            || self.estimate(now, lane, ahead) <= self.budget.horizon();
-        if in_turn && let Some(takes) = self.take(now, lane, cost_wide) {
+            || self.estimate(now, lane, before) <= self.budget.horizon();
+        let first = self.is_first(now, lane);
+        let mut booked = None;
+        if in_turn {
+            booked = self.take(now, lane, cost_wide, self.budget.horizon());
+            if booked.is_none() && first {
+                booked = self.take(now, lane, cost_wide, LONGEST_SLEEP);
+            }
+        }
+        if let Some(takes) = booked {
             if matches!(standing, Standing::Waited { .. }) {
                 let line = &mut self.lines[lane as usize];
                 line.served = line.queued.min(line.served + cost_wide);
             }
             return Booking::Slot(self.slot(now, cost_wide, &takes));
         }
-        let estimate = self.estimate(now, lane, ahead);
+        let estimate = self.estimate(now, lane, before);
         let line = &mut self.lines[lane as usize];
+        let horizon = self.budget.horizon();
         if matches!(standing, Standing::New) {
             line.queued = place;
+            let closes = now + Millis(estimate.0 + estimate.0 / 2 + 2 * horizon.0);
+            line.until = line.until.max(closes);
         }
-        let horizon = self.budget.horizon();
-        line.until = line.until.max(now + Millis(estimate.0 + 2 * horizon.0));
         let rest = estimate.0.saturating_sub(horizon.0 / 2);
         // Only the first hop is short: then as many surface each second as are sent, not all at once.
         let first = matches!(standing, Standing::New);
@@ -286,29 +298,38 @@ impl Schedule {
         self.clock
     }
 
-    /// Time from now until the slot of a message with so many recipients of the line `ahead` of it, itself
-    /// included: the lane's frontier, then the line at the lane's rate.
+    /// Whether nothing the lane could still use lies between now and its frontier: then a message that books
+    /// next is the first of its lane.
+    fn is_first(&self, now: Moment, lane: Lane) -> bool {
+        let frontier = self.frontier(lane);
+        frontier <= now.cell() || self.budget.next_with_capacity(lane, now.cell()) >= frontier
+    }
+
+    /// Time from now until the first turn of a message with so many recipients of the line before it: the
+    /// lane's frontier, then the line at the lane's rate.
     #[expect(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         reason = "an estimate; the script computes the same in the same order, so both round alike"
     )]
-    fn estimate(&self, now: Moment, lane: Lane, ahead: u64) -> Millis {
+    fn estimate(&self, now: Moment, lane: Lane, before: u64) -> Millis {
         let frontier = self.frontier(lane).start().max(now);
-        let served_in = ahead as f64 * 1000.0 / self.budget.line_rate(lane);
+        let served_in = before as f64 * 1000.0 / self.budget.line_rate(lane);
         Millis(now.until(frontier).0 + served_in as u64)
     }
 
-    /// Takes `cost` recipients from the frontier on, or nothing if they don't fit before the horizon.
-    fn take(&mut self, now: Moment, lane: Lane, cost: u64) -> Option<Vec<Take>> {
-        let last = (now + self.budget.horizon()).cell();
+    /// Takes `cost` recipients from the frontier on, or nothing if its slot would be further away than `reach`.
+    /// What a message books behind its slot may lie further.
+    fn take(&mut self, now: Moment, lane: Lane, cost: u64, reach: Millis) -> Option<Vec<Take>> {
+        let last = (now + reach).cell();
+        let goes_with = cost.min(self.budget.largest_shared());
         let mut takes = Vec::new();
         let mut left = cost;
         let mut cell = self.frontier(lane).max(now.cell());
         loop {
             cell = self.budget.next_with_capacity(lane, cell);
-            if cell > last {
+            if cell > last && cost - left < goes_with {
                 break;
             }
             if cell == now.cell() {
@@ -336,7 +357,7 @@ impl Schedule {
                 break;
             }
         }
-        self.frontier[lane as usize] = cell.min(Cell(last.0 + 1));
+        self.frontier[lane as usize] = cell;
         if left == 0 {
             return Some(takes);
         }
@@ -471,8 +492,8 @@ mod tests {
     /// Sleeps on both sides of the longest delay there is: only the first hop is short.
     #[test]
     fn a_wait_of_901_s_hops_once_shortly_and_then_for_900() {
-        // One a second, booked for 61 s; half a horizon of 30 s is not slept: the n-th to wait sleeps 31 + n s.
-        for (waiting_before, rest, first_hop) in [(867, 899, 899), (868, 900, 900), (869, 901, 1)] {
+        // One a second, booked for 61 s; half a horizon of 30 s is not slept: the n-th to wait sleeps 30 + n s.
+        for (waiting_before, rest, first_hop) in [(868, 899, 899), (869, 900, 900), (870, 901, 1)] {
             let mut schedule = Schedule::new(budget("2", "0.5", "0"));
             while let Booking::Slot(_) = schedule.book(NOW, Lane::Bulk, 1, Standing::New) {}
             for _ in 1..waiting_before {
@@ -532,5 +553,75 @@ mod tests {
         let much_later = schedule.line(Lane::Bulk).until + Millis(1);
         let fresh = slot(schedule.book(much_later, Lane::Bulk, 1, Standing::New));
         assert!(fresh.delay <= Millis(1000));
+    }
+
+    /// No message is stuck: alone, whatever it costs and however slow the lane, it is booked after few wakes.
+    #[test]
+    fn a_lone_message_is_booked_soon_at_every_rate() {
+        for limit in ["1", "14", "100", "20/h", "1/h", "200/d", "3"] {
+            for (horizon, reserve) in [(1, "2"), (3, "2"), (60, "0"), (60, "2"), (900, "2")] {
+                for (lane, cost) in [
+                    (1, Lane::Bulk),
+                    (14, Lane::Bulk),
+                    (50, Lane::Bulk),
+                    (1, Lane::Priority),
+                    (50, Lane::Priority),
+                ]
+                .map(|(cost, lane)| (lane, cost))
+                {
+                    let budget = Budget::new(Settings {
+                        limit: limit.parse().unwrap(),
+                        headroom: "0.9".parse().unwrap(),
+                        guard: "0.95".parse().unwrap(),
+                        burst: None,
+                        reserve: reserve.parse().unwrap(),
+                        horizon: Millis::from_secs(horizon),
+                    });
+                    let mut schedule = Schedule::new(budget.unwrap());
+                    let (mut now, mut standing, mut wakes) = (NOW + Millis(730), Standing::New, 0);
+                    while let Booking::Wait(wait) = schedule.book(now, lane, cost, standing) {
+                        now = now + wait.delay;
+                        standing = Standing::Waited { place: wait.place };
+                        wakes += 1;
+                        assert!(
+                            wakes <= 12,
+                            "{limit}, {horizon} s, reserve {reserve}, {cost} in {lane}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    /// What waits behind a message of many recipients in a slow lane gets its turn, in the time the lane's rate gives.
+    #[test]
+    fn a_costly_message_holds_up_the_line_for_its_cost_and_no_longer() {
+        let mut schedule = Schedule::new(budget("1", "0.9", "2"));
+        let costs: Vec<u32> = [1; 9].into_iter().chain([28]).chain([1; 9]).collect();
+        let total: u32 = costs.iter().sum();
+        let mut asleep: Vec<(Moment, u32, Standing)> = costs
+            .into_iter()
+            .map(|cost| (NOW, cost, Standing::New))
+            .collect();
+        let (mut last, mut wakes) = (NOW, 0);
+        while !asleep.is_empty() {
+            asleep.sort_by_key(|(due, ..)| *due);
+            let (now, cost, standing) = asleep.remove(0);
+            match schedule.book(now, Lane::Bulk, cost, standing) {
+                Booking::Slot(slot) => last = last.max(slot.at),
+                Booking::Wait(wait) => {
+                    asleep.push((
+                        now + wait.delay,
+                        cost,
+                        Standing::Waited { place: wait.place },
+                    ));
+                    wakes += 1;
+                    assert!(wakes < 200, "they wake and wake");
+                }
+            }
+        }
+        // 46 recipients at 0.45 a second.
+        let ideal = u64::from(total) * 1000 * 100 / 45;
+        assert!(NOW.until(last).0 < ideal + 60_000, "{last:?} after {ideal}");
     }
 }

@@ -94,6 +94,9 @@ impl Rate {
     pub const MAX_PER_SECOND: u64 = 50_000;
     const MAX_PRODUCT: u64 = 1 << 43;
 
+    /// One half, as a fraction.
+    pub const HALF: Self = Self { num: 1, den: 2 };
+
     /// Nothing at all.
     pub const ZERO: Self = Self { num: 0, den: 1 };
 
@@ -146,22 +149,36 @@ impl Rate {
         self.num as f64 / self.den as f64
     }
 
-    /// This rate times `fraction` (itself a ratio, such as a headroom of 98/100).
-    ///
-    /// # Errors
-    /// As [`Rate::new`].
-    pub fn times(self, fraction: Self) -> Result<Self, RateError> {
-        let (a, b) = (gcd(self.num, fraction.den), gcd(fraction.num, self.den));
-        let overflow = || RateError::TooFine(format!("{self} × {fraction}"));
-        let (a, b) = (a.max(1), b.max(1));
-        Self::new(
-            (self.num / a)
-                .checked_mul(fraction.num / b)
-                .ok_or_else(overflow)?,
-            (self.den / b)
-                .checked_mul(fraction.den / a)
-                .ok_or_else(overflow)?,
-        )
+    /// This rate times `fraction` (itself a ratio, such as a headroom of 98/100): exact where that can be kept
+    /// exact, else the largest rate below it that can; at most [`Rate::MAX_PER_SECOND`]. No product of settings
+    /// is refused for its digits.
+    #[must_use]
+    pub fn times(self, fraction: Self) -> Self {
+        let wide = |a: u64, b: u64| u128::from(a) * u128::from(b);
+        let (num, den) = (wide(self.num, fraction.num), wide(self.den, fraction.den));
+        if num >= u128::from(Self::MAX_PER_SECOND) * den {
+            return Self {
+                num: Self::MAX_PER_SECOND,
+                den: 1,
+            };
+        }
+        Self::at_most(num, den)
+    }
+
+    /// `num ÷ den` where that can be kept exact, else the largest rate below it that can.
+    fn at_most(num: u128, den: u128) -> Self {
+        let common = gcd_wide(num, den);
+        if let (Ok(num), Ok(den)) = (u64::try_from(num / common), u64::try_from(den / common))
+            && let Ok(exact) = Self::new(num, den)
+        {
+            return exact;
+        }
+        // The finest binary fraction that still fits.
+        let below = (0..42).rev().find_map(|bits| {
+            let rounded = u64::try_from((num << bits) / den).ok()?;
+            Self::new(rounded, 1 << bits).ok()
+        });
+        below.unwrap_or(Self::ZERO)
     }
 }
 
@@ -181,7 +198,7 @@ impl PartialOrd for Rate {
 impl FromStr for Rate {
     type Err = RateError;
 
-    /// Reads `100`, `11.2`, `0.8/s`, `30/m`, `20/h` or `200/d`.
+    /// Reads `100`, `11.2`, `0.8/s`, `30/m`, `20/h` or `200/d`; digits that can't all be kept exact are rounded down.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let syntax = || RateError::Syntax(text.to_owned());
         let (number, per) = match text.trim().split_once('/') {
@@ -216,11 +233,14 @@ impl FromStr for Rate {
         } else {
             decimals.parse().map_err(too_high)?
         };
-        let num = whole.checked_mul(scale).and_then(|n| n.checked_add(part));
-        Self::new(
-            num.ok_or_else(|| RateError::TooHigh(text.to_owned()))?,
-            scale * per,
-        )
+        let (num, den) = (
+            u128::from(whole) * u128::from(scale) + u128::from(part),
+            u128::from(scale * per),
+        );
+        if num > u128::from(Self::MAX_PER_SECOND) * den {
+            return Err(RateError::TooHigh(text.to_owned()));
+        }
+        Ok(Self::at_most(num, den))
     }
 }
 
@@ -239,6 +259,10 @@ impl fmt::Display for Rate {
         }
         write!(f, "{:.6}/s", self.per_second())
     }
+}
+
+const fn gcd_wide(a: u128, b: u128) -> u128 {
+    if b == 0 { a } else { gcd_wide(b, a % b) }
 }
 
 pub(crate) const fn gcd(a: u64, b: u64) -> u64 {
@@ -291,9 +315,28 @@ mod tests {
     }
 
     #[test]
+    fn what_cant_be_exact_is_rounded_down_by_next_to_nothing() {
+        for (a, b) in [
+            ("14.567", "0.951"),
+            ("10007/d", "0.95"),
+            ("49999.999", "0.987654"),
+            ("0.000001", "0.000001"),
+        ] {
+            let (a, b) = (rate(a), rate(b));
+            let product = a.times(b);
+            let ideal = a.per_second() * b.per_second();
+            assert!(product.per_second() <= ideal * (1.0 + 1e-12), "{a:?} {b:?}");
+            assert!(
+                product.per_second() >= ideal * (1.0 - 1e-6) - 1e-12,
+                "{a:?} × {b:?} = {product:?}"
+            );
+        }
+    }
+
+    #[test]
     fn a_fraction_of_a_rate_is_exact() {
-        assert_eq!(rate("14").times(rate("0.8")), Ok(rate("11.2")));
-        assert_eq!(rate("100").times(rate("0.98")), Ok(rate("98")));
-        assert_eq!(Rate::ZERO.times(rate("0.98")), Ok(Rate::ZERO));
+        assert_eq!(rate("14").times(rate("0.8")), rate("11.2"));
+        assert_eq!(rate("100").times(rate("0.98")), rate("98"));
+        assert_eq!(Rate::ZERO.times(rate("0.98")), Rate::ZERO);
     }
 }

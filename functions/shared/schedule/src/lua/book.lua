@@ -1,7 +1,7 @@
 -- Books a batch of messages into the earliest cells their lane allows, or says how long each waits.
 --
--- Guarantee: atomic; no cell is overbooked; a message is booked whole within the horizon or not at
--- all; the work doesn't grow with the backlog. Held step by step against `sendslot_domain::schedule`,
+-- Guarantee: atomic; no cell is overbooked; a message is booked whole, its slot within the horizon, or not
+-- at all, save the first of its lane; the work doesn't grow with the backlog. Held step by step against `sendslot_domain::schedule`,
 -- which explains the rules.
 --
 -- KEYS[1]  budget    hash  the numbers, as written by seed.lua, and "tenant:<name>" for each known tenant
@@ -72,7 +72,7 @@ else
   now = max(now, clock)
 end
 local now_cell = floor(now / 1000)
-local horizon_cell = floor((now + horizon) / 1000)
+local horizon_cell, farthest_cell = floor((now + horizon) / 1000), floor((now + LONGEST_SLEEP) / 1000)
 
 -- ⌊x·n ÷ d⌋ with no product above 2^53.
 local function mul_div(x, n, d)
@@ -117,10 +117,14 @@ for i = 2, #ARGV, 4 do
   end
   local takes = size
   local cost, standing = tonumber(ARGV[i + 1]), ARGV[i + 3]
+  local goes_with = min(cost, largest_shared)
   local again, fresh = standing == 'again', standing == 'new'
   local given = not again and not fresh and tonumber(standing)
   local waiting = 0
-  local together = true -- first, all of the run at once; then what didn't fit, one by one
+  -- First, all of the run at once; then, one by one, what didn't fit, and what may reach past the horizon.
+  local together = cost <= largest_shared
+  local reach, retried = horizon_cell, false
+  local first -- whether nothing of the lane is booked ahead of the message; nil where that isn't known yet
   while booked + waiting < count do
     local open = served < queued and now <= line_until
     if not open then
@@ -134,10 +138,14 @@ for i = 2, #ARGV, 4 do
     else
       place = served + cost
     end
-    local in_turn = again or not open
+    local ahead = place - cost - served -- recipients of the line
+    local in_turn = again or not open or retried
     if not in_turn then
       together = false
-      in_turn = max(frontier * 1000, now) - now + floor((place - served) * 1000 / line_rate) <= horizon
+      in_turn = ahead == 0 or max(frontier * 1000, now) - now + floor(ahead * 1000 / line_rate) <= horizon
+    end
+    if first == nil then
+      first = frontier <= now_cell or next_with_capacity and next_with_capacity(now_cell) >= frontier or false
     end
     local messages = together and count or 1
     local got = 0
@@ -149,25 +157,25 @@ for i = 2, #ARGV, 4 do
         if next_with_capacity then
           cell = next_with_capacity(cell)
         end
-        if cell > horizon_cell then
+        if cell > reach and (together or cost - left < goes_with) then
           break
         end
         local packed = held[cell]
         if not packed then
-          local ahead = 0
+          local more = 0
           if num >= den then
-            ahead = min(floor(left * den / num), 255, horizon_cell - cell)
+            more = min(floor(left * den / num), 255, max(horizon_cell - cell, 0))
           end
-          looked = looked + ahead + 1
-          if ahead == 0 then
+          looked = looked + more + 1
+          if more == 0 then
             packed = tonumber(call('HGET', KEYS[2], cell) or 0)
           else
             local names = {}
-            for k = 0, ahead do
+            for k = 0, more do
               names[k + 1] = cell + k
             end
             local values = call('HMGET', KEYS[2], unpack(names))
-            for k = 0, ahead do
+            for k = 0, more do
               held[cell + k] = held[cell + k] or tonumber(values[k + 1] or 0)
             end
             packed = held[cell]
@@ -213,7 +221,7 @@ for i = 2, #ARGV, 4 do
           break
         end
       end
-      frontier = min(cell, horizon_cell + 1)
+      frontier = cell
       got = cost * messages - left
 
       -- Give back what makes no whole message.
@@ -236,16 +244,19 @@ for i = 2, #ARGV, 4 do
     if got > 0 and given then
       served = min(queued, served + cost)
     end
-    if got == 0 and not together then
+    if got == 0 and not together and in_turn and first and not retried then
+      -- It is tried again, as far ahead as a delay can be.
+      reach, retried = farthest_cell, true
+    elseif got == 0 and not together then
       -- Wait. The waits come behind the takes: once one message of a run waits, so do those behind it.
       if waiting == 0 then
         reply[run + 1], reply[run + 2] = booked, (size - takes) / 4
       end
-      local left = max(frontier * 1000, now) - now + floor((place - served) * 1000 / line_rate)
+      local left = max(frontier * 1000, now) - now + floor(ahead * 1000 / line_rate)
       if fresh then
         queued = place
+        line_until = max(line_until, now + left + floor(left / 2) + 2 * horizon)
       end
-      line_until = max(line_until, now + left + 2 * horizon)
       local rest = max(left - floor(horizon / 2), 0)
       local hop = min(rest, LONGEST_SLEEP)
       if rest > LONGEST_SLEEP and fresh then
@@ -254,6 +265,9 @@ for i = 2, #ARGV, 4 do
       reply[size + 1], reply[size + 2], reply[size + 3] = max(hop, SHORTEST_SLEEP), again and 0 or place, left
       size = size + 3
       waiting = waiting + 1
+      first, reach, retried = nil, horizon_cell, false
+    elseif got > 0 then
+      first, reach, retried = nil, horizon_cell, false
     end
     together = false
   end

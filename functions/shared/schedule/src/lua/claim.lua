@@ -140,32 +140,38 @@ local function grant(slot, cost, longest)
   end
   local alone = cost > largest
   local shared = min(cost, largest)
+  local takes = {}
+  local goes = earliest
 
-  local from = max(slot_tick, present - min(ticks_for(burst - 1), TICKS)) - min(ticks_for(shared - 1), TICKS)
-  local takes, left, tick = {}, shared, from
-  local before = mul_div(tick, num, den)
-  while left > 0 do
-    if tick > last then
-      return nil
+  -- Below two a second grants are spaced by themselves, else by units.
+  local slow = num * TICKS < 2 * den
+  if not slow then
+    local from = max(slot_tick, present - min(ticks_for(burst - 1), TICKS)) - min(ticks_for(shared - 1), TICKS)
+    local left, tick = shared, from
+    local before = mul_div(tick, num, den)
+    while left > 0 do
+      if tick > last then
+        return nil
+      end
+      local after = mul_div(tick + 1, num, den)
+      local count = after - before - units[tick]
+      if bulk_lane then
+        local reserved = mul_div(after, share_num, share_den) - mul_div(before, share_num, share_den)
+        count = min(count, after - before - reserved - bulk_units[tick])
+      end
+      count = min(count, left)
+      if count > 0 then
+        takes[#takes + 1] = tick
+        takes[#takes + 1] = count
+        left = left - count
+      end
+      before = after
+      tick = tick + 1
     end
-    local after = mul_div(tick + 1, num, den)
-    local count = after - before - units[tick]
-    if bulk_lane then
-      local reserved = mul_div(after, share_num, share_den) - mul_div(before, share_num, share_den)
-      count = min(count, after - before - reserved - bulk_units[tick])
-    end
-    count = min(count, left)
-    if count > 0 then
-      takes[#takes + 1] = tick
-      takes[#takes + 1] = count
-      left = left - count
-    end
-    before = after
-    tick = tick + 1
+    goes = max(earliest, tick - 1)
   end
 
   local silence = alone and max(TICKS, ticks_for(cost - largest) + 1) or TICKS
-  local goes = max(earliest, tick - 1)
   while true do
     if goes > last then
       return nil
@@ -194,6 +200,9 @@ local function grant(slot, cost, longest)
   end
   if alone then
     closed_until = goes + silence
+  end
+  if slow then
+    closed_until = max(closed_until, goes + ticks_for(cost) + 1)
   end
   changed = true
   return goes * TICK
