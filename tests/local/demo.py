@@ -19,11 +19,12 @@ from .page import html, shown
 from .paths import LUA, OUT
 from .paths import shown as shown_path
 from .producer import Producer
-from .queues import Queues
+from .queues import LIVE, Queues
 from .record import Record
 from .redis_calls import RedisCalls
 from .report import Key, failures, report
 from .say import console, step
+from .servers import failed_start
 from .stack import Stack, running
 
 # Nothing new for this long, and longer than any wait of the schedule, means that nothing will come.
@@ -37,12 +38,13 @@ WRITTEN = ("report.json", "sends.svg", "index.html")
 def demo(knobs: Knobs) -> int:
     """Run it; the exit code."""
     plan = Plan.of(knobs)
+    knobs.check_duration(plan.recipients)
     out = OUT / "demo"
     for name in WRITTEN:
         (out / name).unlink(missing_ok=True)
     with running(knobs, out, plan.tenants) as stack:
         if not stack.record:
-            return _without_record(stack, plan)
+            return _without_record(knobs, stack, plan)
         redis_calls = RedisCalls(stack.redis(), LUA)
         record = Record(Path(stack.record))
         producer = Producer(stack, plan)
@@ -72,10 +74,9 @@ def _send(knobs: Knobs, stack: Stack, plan: Plan, producer: Producer, record: Re
         arrived = bar.add_task("arrived", total=len(plan), rate="")
         producer.hand_in_burst(lambda count: bar.advance(handed, count))
         reached: set[Key] = set()
-        begun = quiet_since = time.monotonic()
-        # A slow limit spaces arrivals out, and urgent mail is handed in over time.
-        patience = STALL_SECONDS + knobs.horizon_seconds + 5 / knobs.budget_per_second
-        bound = begun + len(plan.urgent) / URGENT_PER_SECOND + 3 * plan.recipients / knobs.budget_per_second + patience
+        quiet_since = time.monotonic()
+        patience = _patience_seconds(knobs)
+        bound = quiet_since + _longest_seconds(knobs, plan)
         while True:
             now = time.monotonic()
             if new := record.follow():
@@ -93,8 +94,29 @@ def _send(knobs: Knobs, stack: Stack, plan: Plan, producer: Producer, record: Re
             if now > bound or not stack.alive():
                 producer.stop()
                 break
+            if not reached:
+                _check_functions(stack, producer)
             time.sleep(0.25)
         record.follow()
+
+
+def _patience_seconds(knobs: Knobs) -> float:
+    """After so long without an arrival nothing will come: a slow limit spaces arrivals out."""
+    return STALL_SECONDS + knobs.horizon_seconds + 5 / knobs.budget_per_second
+
+
+def _longest_seconds(knobs: Knobs, plan: Plan) -> float:
+    """No run may take longer. Urgent mail is handed in over time."""
+    urgent = len(plan.urgent) / URGENT_PER_SECOND
+    return urgent + 3 * plan.recipients / knobs.budget_per_second + _patience_seconds(knobs)
+
+
+def _check_functions(stack: Stack, producer: Producer) -> None:
+    """End the run if a function can't start, such as for its settings: nothing would ever arrive."""
+    log = OUT / "demo" / "logs" / "emulator.log"
+    if "emulator" in stack.pids and (failed := failed_start(log.read_text(errors="replace"))):
+        producer.stop()
+        raise LocalError(f"{failed}\nLogs are in {shown_path(log.parent)}/")
 
 
 def _rate(record: Record) -> str:
@@ -137,16 +159,24 @@ def _print(result: dict[str, Any], dead: Counter[str]) -> None:
     console.print(f"wrote {names}")
 
 
-def _without_record(stack: Stack, plan: Plan) -> int:
+def _without_record(knobs: Knobs, stack: Stack, plan: Plan) -> int:
     """Send to an endpoint that is not ours: nobody to judge by, so only the queues are watched."""
     producer = Producer(stack, plan)
     queues = Queues(stack)
     with step("handing in"):
         producer.hand_in_burst(lambda _: None)
+    begun = time.monotonic()
+    bound = begun + _longest_seconds(knobs, plan)
     with step("waiting for the queues to empty"):
         while not (producer.finished() and queues.empty()):
             if not stack.alive():
                 raise LocalError("the stack stopped by itself")
+            if time.monotonic() < begun + STALL_SECONDS:
+                _check_functions(stack, producer)
+            if time.monotonic() > bound:
+                producer.stop()
+                left = ", ".join(f"{queues.depth(output):,} in {output.removesuffix('Url')}" for output in LIVE)
+                raise LocalError(f"the queues are not empty after {_longest_seconds(knobs, plan):,.0f} s: {left}")
             time.sleep(1)
     dead = queues.dead_letters()
     console.print(f"{len(producer.handed_in):,} handed in; {sum(dead.values()):,} dead-lettered {dict(dead) or ''}")

@@ -11,8 +11,11 @@ from pathlib import Path
 
 from .errors import LocalError
 
-_RATE = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)(?:/(s|m|min|h|d))?")
+_RATE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(?:/(s|m|min|h|d))?")
+_WHOLE = re.compile(r"[0-9]{1,9}")
 _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+_MAX_PER_SECOND = 50_000
+_DAY_SECONDS = 86_400
 
 
 @dataclass(frozen=True)
@@ -20,17 +23,24 @@ class Rate:
     """Recipients per time, kept as it was written so that the template gets the same text."""
 
     text: str
-    per_second: float
+    exact: Fraction
+
+    @property
+    def per_second(self) -> float:
+        """Recipients per second."""
+        return float(self.exact)
 
     @classmethod
     def parse(cls, name: str, text: str) -> Rate:
         """`100`, `0.8/s`, `20/h`."""
         match = _RATE.fullmatch(text.strip())
         if not match:
-            raise LocalError(f"{name}={text}: write a rate such as 100, 0.8/s or 20/h")
+            raise LocalError(f"{name}={text}: write a rate such as 100, 0.8/s or 20/h, with at most three decimals")
         unit = match[2] or "s"
         exact = Fraction(match[1]) / _SECONDS[unit]
-        return cls(text=f"{match[1]}/{unit}", per_second=float(exact))
+        if exact > _MAX_PER_SECOND:
+            raise LocalError(f"{name}={text}: the schedule holds at most {_MAX_PER_SECOND:,} recipients a second")
+        return cls(text=f"{match[1]}/{unit}", exact=exact)
 
 
 @dataclass(frozen=True)
@@ -42,6 +52,7 @@ class Knobs:
     headroom: float
     guard: float
     burst: str
+    #: As it was written. The functions cut more than half of the budget to half (docs/decisions.md, 8).
     reserve: Rate
     model: str
     tenants: int
@@ -79,7 +90,7 @@ class Knobs:
 
         def whole(name: str, default: int, least: int, most: int) -> int:
             given = text(name, str(default))
-            if not re.fullmatch(r"\d+", given) or not least <= int(given) <= most:
+            if not _WHOLE.fullmatch(given) or not least <= int(given) <= most:
                 raise LocalError(f"{name}={given}: give a whole number from {least:,} to {most:,}")
             return int(given)
 
@@ -89,8 +100,8 @@ class Knobs:
                 value = float(given)
             except ValueError:
                 value = math.nan
-            if not 0 < value <= 1:
-                raise LocalError(f"{name}={given}: give a share of the limit above 0 and at most 1, such as {default}")
+            if not 0.01 <= value <= 1:
+                raise LocalError(f"{name}={given}: give a share of the limit from 0.01 to 1, such as {default}")
             return value
 
         file = text("FILE", "")
@@ -102,7 +113,7 @@ class Knobs:
             burst=text("BURST", ""),
             reserve=Rate.parse("RESERVE", text("RESERVE", "2")),
             model=text("MODEL", "bucket"),
-            tenants=whole("TENANTS", 1, 1, 1000),
+            tenants=whole("TENANTS", 1, 1, 100),
             priority=whole("PRIORITY", 0, 0, 1_000_000),
             horizon_seconds=whole("HORIZON", 60, 1, 900),
             file=Path(file) if file else None,
@@ -124,19 +135,24 @@ class Knobs:
                 f"HEADROOM={self.headroom:g} with GUARD={self.guard:g}: keep HEADROOM at least 0.01 below GUARD, "
                 "else a stall is never made up for"
             )
-        if self.burst:
-            try:
-                burst = float(self.burst)
-            except ValueError:
-                burst = math.nan
-            if not burst >= 1:
-                raise LocalError(f"BURST={self.burst}: give the recipients the guard may let go at once, 1 or more")
-        if self.reserve.per_second > self.budget_per_second:
+        most = max(1, math.floor(self.rate.exact))
+        if self.burst and not (_WHOLE.fullmatch(self.burst) and 1 <= int(self.burst) <= most):
             raise LocalError(
-                f"RESERVE={self.reserve.text}: more than the budget of {self.budget_per_second:g}/s "
-                "(HEADROOM × RATE), so no bulk mail could ever go"
+                f"BURST={self.burst}: give the recipients the guard may let go at once, a whole number "
+                f"from 1 to {most:,} (RATE={self.rate.text})"
             )
         if self.file and not self.file.is_file():
             raise LocalError(f"FILE={self.file}: no such file")
         if not self.file and self.mails + self.priority == 0:
             raise LocalError("MAILS=0 and PRIORITY=0: there is nothing to send")
+
+    def check_duration(self, recipients: int) -> None:
+        """Refuse a run that would take more than a day."""
+        seconds = recipients / self.budget_per_second
+        if seconds > _DAY_SECONDS:
+            most = math.floor(_DAY_SECONDS * self.budget_per_second)
+            raise LocalError(
+                f"RATE={self.rate.text}: {recipients:,} recipients ÷ {self.budget_per_second:.4g}/s (HEADROOM × RATE) "
+                f"are {seconds / 3600:,.1f} hours, more than a day: "
+                f"hand in at most {most:,} (MAILS), or set a higher RATE"
+            )

@@ -17,6 +17,10 @@ from .paths import ROOT
 from .processes import Processes, free_port
 from .tools import REGION, aws_environment, environment, target_folder, tool
 
+# What the emulator logs when a function's process exits before it asks for work.
+_FAILED_START = re.compile(r" execution error for (\S+): bootstrap exited during init with code (-?\d+)(.*\n)")
+_LOG_LINE = re.compile(r"(?:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d|\[\d{4}-\d\d-\d\d) ")
+
 
 def answers(url: str) -> bool:
     """Whether an HTTP server answers there, whatever it says."""
@@ -97,3 +101,12 @@ def start_emulator(processes: Processes, host: str, redis_url: str, ses_endpoint
     processes.start("emulator", [tool("ministack")], env, ROOT)
     processes.wait_until("emulator", lambda: answers(f"{url}/_ministack/health"), 60)
     return url
+
+
+def failed_start(log: str) -> str | None:
+    """The function that the emulator's log says exited at its start, and what it said, if one did."""
+    found = _FAILED_START.search(log)
+    if not found:
+        return None
+    after = _LOG_LINE.split(log[found.end(3) :], maxsplit=1)[0]
+    return f"{found[1]} stopped at its start with exit code {found[2]}{found[3]}{after}".strip()

@@ -20,7 +20,7 @@ def test_defaults() -> None:
     [("14", 14), ("0.8/s", 0.8), ("30/m", 0.5), ("30/min", 0.5), ("9/h", 0.0025), ("864/d", 0.01)],
 )
 def test_rates(text: str, per_second: float) -> None:
-    assert Knobs.read({"RATE": text, "RESERVE": "0"}).rate.per_second == pytest.approx(per_second)
+    assert Knobs.read({"RATE": text}).rate.per_second == pytest.approx(per_second)
 
 
 @pytest.mark.parametrize(
@@ -33,9 +33,16 @@ def test_rates(text: str, per_second: float) -> None:
         ({"HEADROOM": "1.2"}, "HEADROOM=1.2: give a share"),
         ({"HEADROOM": "nan"}, "HEADROOM=nan"),
         ({"HEADROOM": "0.985"}, "keep HEADROOM at least 0.01 below GUARD"),
-        ({"BURST": "0.5"}, "BURST=0.5"),
         ({"BURST": "big"}, "BURST=big"),
-        ({"RESERVE": "99"}, "RESERVE=99/s: more than the budget of 98/s"),
+        *(({"BURST": text}, f"BURST={text}: .* from 1 to 100 ") for text in ("2.5", "1.0", "101", "1e1", "inf", "0")),
+        ({"BURST": "2", "RATE": "20/h"}, "from 1 to 1 "),
+        ({"RATE": "50000.001"}, "RATE=50000.001: the schedule holds at most 50,000"),
+        ({"RATE": "1.0001"}, "at most three decimals"),
+        ({"RATE": "14.123"}, "RATE=14.123/s with .*: too many digits"),
+        ({"RATE": "999.999/d"}, "too many digits"),
+        ({"RATE": "1٣"}, "RATE=1٣"),
+        ({"MAILS": "٣"}, "MAILS=٣: give a whole number"),
+        ({"TENANTS": "101"}, "TENANTS=101: give a whole number from 1 to 100"),
         ({"MODEL": "leaky"}, "MODEL=leaky"),
         ({"TENANTS": "0"}, "TENANTS=0"),
         ({"HORIZON": "901"}, "HORIZON=901"),
@@ -49,3 +56,27 @@ def test_what_is_refused(env: dict[str, str], message: str) -> None:
 
 def test_the_default_headroom_and_guard_are_far_enough_apart() -> None:
     assert Knobs.read({"HEADROOM": "0.98", "GUARD": "0.99"}).headroom == 0.98
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        {"RATE": "20/h"},
+        {"RATE": "1"},
+        {"RATE": "50000"},
+        {"RATE": "14.25"},
+        {"RESERVE": "99"},
+        {"BURST": "100"},
+        {"BURST": "1", "RATE": "0.5"},
+        {"TENANTS": "100"},
+    ],
+)
+def test_what_the_functions_run_with(env: dict[str, str]) -> None:
+    Knobs.read(env)
+
+
+def test_a_run_of_more_than_a_day_is_refused_with_the_arithmetic() -> None:
+    knobs = Knobs.read({"RATE": "20/h"})
+    knobs.check_duration(470)
+    with pytest.raises(LocalError, match=r"3,000 recipients ÷ 0.005444/s .* 153.1 hours, .* at most 470"):
+        knobs.check_duration(3000)
