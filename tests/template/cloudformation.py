@@ -53,7 +53,7 @@ class Stack:
         self.path, self.name, self.template = path, name, load(path)
         self.parameters = self._check(parameters or {})
         for rule in self.template.get("Rules", {}).values():
-            if self.value(rule["RuleCondition"]):
+            if self.value(rule.get("RuleCondition", True)):
                 for assertion in rule["Assertions"]:
                     if not self.value(assertion["Assert"]):
                         raise Refused(assertion["AssertDescription"])

@@ -2,7 +2,8 @@
 
 import re
 
-from cloudformation import Stack
+import pytest
+from cloudformation import ROOT, Stack
 
 QUEUE = ("QueueName", "AWS::SQS::Queue", ["{%s.QueueName}"])
 FUNCTION = ("FunctionName", "AWS::Serverless::Function", ["{%s}"])
@@ -18,6 +19,18 @@ PUBLISHED = {
     ("AWS/ElastiCache", "DatabaseMemoryUsagePercentage"): CACHE,
     ("AWS/ElastiCache", "Evictions"): CACHE,
 }
+# What the functions emit themselves, per service and lane: metric -> the function.
+EMITTED = {"EnqueueFailed": "ReserveFunction", "ClaimFailed": "SendFunction"}
+
+
+def emitted(stack, properties):
+    """`service/lane` of an alarm on a metric of our own."""
+    dimensions = {one["Name"]: one["Value"] for one in properties["Dimensions"]}
+    assert dimensions.keys() == {"service", "lane"}
+    variables = stack.resources[EMITTED[properties["MetricName"]]]["Properties"]["Environment"]["Variables"]
+    assert dimensions["service"] == variables["POWERTOOLS_SERVICE_NAME"]
+    assert properties["Namespace"] == variables["POWERTOOLS_METRICS_NAMESPACE"]
+    return f"{dimensions['service']}/{dimensions['lane']}"
 
 
 def watched(stack):
@@ -25,6 +38,9 @@ def watched(stack):
     seen = []
     for path, alarm in stack.all("AWS::CloudWatch::Alarm").items():
         properties = alarm["Properties"]
+        if properties["MetricName"] in EMITTED:
+            seen.append((properties["MetricName"], emitted(stack, properties)))
+            continue
         (dimension,) = properties["Dimensions"]
         name, kind, forms = PUBLISHED[properties["Namespace"], properties["MetricName"]]
         assert dimension["Name"] == name, path
@@ -44,6 +60,8 @@ def test_nothing_is_watched_twice_or_forgotten(made):
     expected = {("ApproximateNumberOfMessagesVisible", f"{{{q}.QueueName}}") for q in queues if q.endswith("Dlq")}
     expected |= {("ApproximateAgeOfOldestMessage", f"{{{q}.QueueName}}") for q in queues if not q.endswith("Dlq")}
     expected |= {(m, f"{{{f}}}") for m in ("Errors", "Throttles") for f in made.all("AWS::Serverless::Function")}
+    expected |= {("EnqueueFailed", f"reserve/{lane}") for lane in ("priority", "bulk")}
+    expected |= {("ClaimFailed", f"send/{lane}") for lane in ("priority", "bulk")}
     group = "{Cache/ReplicationGroup}"
     expected |= {
         ("DatabaseMemoryUsagePercentage", f"{group}-001"),
@@ -61,6 +79,34 @@ def test_alarms_say_what_is_too_high_and_what_to_do(stack):
         # Silence is no news, but for the cache, whose node speaks every minute while it lives.
         expected = "missing" if path == "Cache/MemoryTooHighAlarm" else "notBreaching"
         assert alarm["Properties"]["TreatMissingData"] == expected, path
+
+
+@pytest.mark.parametrize(("metric", "function"), EMITTED.items())
+def test_the_functions_emit_what_the_alarms_watch(made, metric, function):
+    folder = ROOT / made.resources[function]["Properties"]["CodeUri"] / "src"
+    assert any(f'"{metric}"' in path.read_text() for path in folder.rglob("*.rs")), f"{folder} has no {metric}"
+
+
+@pytest.mark.parametrize("timeout", ["20", "30", "60"])
+def test_a_failing_lane_is_known_before_its_mail_is_dead_lettered(timeout):
+    fewest = {"ReserveTimeoutSeconds": timeout, "SendTimeoutSeconds": timeout, "MaxReceiveCount": "5"}
+    stack = Stack(fewest)
+    queues = stack.all("AWS::SQS::Queue")
+    for path, alarm in stack.all("AWS::CloudWatch::Alarm").items():
+        properties = alarm["Properties"]
+        if properties["MetricName"] not in EMITTED:
+            continue
+        lane = path.split("/")[0]
+        kind = {"EnqueueFailed": "IntakeQueue", "ClaimFailed": "SendQueue"}[properties["MetricName"]]
+        queue = queues[f"{lane}/{kind}"]["Properties"]
+        # A lone message is seen again once per visibility timeout, so no period may be shorter.
+        period = int(properties["Period"])
+        assert period >= int(queue["VisibilityTimeout"])
+        assert period % 60 == 0
+        assert (properties["Statistic"], properties["Threshold"]) == ("Sum", 0)
+        fires = period * properties["DatapointsToAlarm"]
+        redriven = int(queue["VisibilityTimeout"]) * int(queue["RedrivePolicy"]["maxReceiveCount"])
+        assert fires <= redriven / 2, path
 
 
 def test_one_dead_letter_is_one_too_many(made):

@@ -167,7 +167,7 @@ def test_every_engine_version_has_its_parameter_family():
 @pytest.mark.parametrize(("parameters", "actions"), [({}, []), (TOPIC, list(TOPIC.values()))])
 def test_all_alarms_go_to_the_topic_if_there_is_one(parameters, actions):
     alarms = Stack(parameters).all("AWS::CloudWatch::Alarm")
-    assert len(alarms) == 15
+    assert len(alarms) == 19
     for name, alarm in alarms.items():
         assert alarm["Properties"]["AlarmActions"] == actions, name
         assert alarm["Properties"]["OKActions"] == actions, name

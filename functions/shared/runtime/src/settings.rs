@@ -270,9 +270,7 @@ impl<'a> Variables<'a> {
                     BudgetError::Fractions { .. } => ("SENDSLOT_HEADROOM", "0.9"),
                     BudgetError::Burst(_) => ("SENDSLOT_BURST", ""),
                     BudgetError::Horizon(_) => ("SENDSLOT_HORIZON_SECONDS", "60"),
-                    BudgetError::NoLimit(_) | BudgetError::Inexact { .. } => {
-                        ("SENDSLOT_LIMIT", "14/s")
-                    }
+                    BudgetError::NoLimit(_) => ("SENDSLOT_LIMIT", "14/s"),
                 };
                 self.problem(
                     variable,
@@ -592,6 +590,42 @@ mod tests {
                 "{found}"
             );
         }
+    }
+
+    /// The list of values that the template's own tests use, so that what can be deployed also starts.
+    #[test]
+    fn the_parser_takes_what_the_template_takes() {
+        let list = include_str!("../../../../tests/template/values.json");
+        let list: Vec<serde_json::Value> = serde_json::from_str(list).unwrap_or_default();
+        let variable = |parameter: &str| {
+            let setting = list.iter().find(|s| s["parameter"] == parameter);
+            setting.and_then(|s| s["variable"].as_str())
+        };
+        let (mut tried, mut problems) = (0, Vec::new());
+        for setting in &list {
+            let mut set: Vec<(&str, &str)> = Vec::new();
+            for (parameter, value) in setting["with"].as_object().into_iter().flatten() {
+                set.extend(variable(parameter).zip(value.as_str()));
+            }
+            for value in setting["good"].as_array().into_iter().flatten() {
+                tried += 1;
+                let own = setting["variable"].as_str().zip(value.as_str());
+                // All else as the template has it.
+                let defaults = [("SENDSLOT_LIMIT", "14/s"), ("SENDSLOT_RESERVE", "2/s")];
+                let changed: Vec<_> = own
+                    .into_iter()
+                    .chain(set.iter().copied().chain(defaults))
+                    .collect();
+                let get = |name: &str| {
+                    let found = changed.iter().chain(SET).find(|(known, _)| *known == name);
+                    found.map(|(_, value)| (*value).to_owned())
+                };
+                problems.extend(ReserveSettings::read(get).err().map(|e| e.to_string()));
+                problems.extend(SendSettings::read(get).err().map(|e| e.to_string()));
+            }
+        }
+        assert!(tried > 50, "only {tried} values in the list");
+        assert!(problems.is_empty(), "{}", problems.join("\n"));
     }
 
     #[test]
