@@ -37,6 +37,8 @@ class Rate:
         if not match:
             raise LocalError(f"{name}={text}: write a rate such as 100, 0.8/s or 20/h, with at most three decimals")
         unit = match[2] or "s"
+        if "." in match[1] and unit != "s":
+            raise LocalError(f"{name}={text}: decimals go with /s; write whole numbers a minute, hour or day")
         exact = Fraction(match[1]) / _SECONDS[unit]
         if exact > _MAX_PER_SECOND:
             raise LocalError(f"{name}={text}: the schedule holds at most {_MAX_PER_SECOND:,} recipients a second")
@@ -96,13 +98,9 @@ class Knobs:
 
         def share(name: str, default: str) -> float:
             given = text(name, default)
-            try:
-                value = float(given)
-            except ValueError:
-                value = math.nan
-            if not 0.01 <= value <= 1:
+            if not re.fullmatch(r"0\.[0-9]{1,2}|1(\.0{1,2})?", given) or float(given) == 0:
                 raise LocalError(f"{name}={given}: give a share of the limit from 0.01 to 1, such as {default}")
-            return value
+            return float(given)
 
         file = text("FILE", "")
         knobs = cls(

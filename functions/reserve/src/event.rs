@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use aws_lambda_events::sqs::{SqsMessage, SqsMessageAttribute};
 use sendslot_domain::{Lane, Moment};
 use sendslot_runtime::{ByLane, Queue};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, de::Error};
 use serde_json::value::RawValue;
 
 use crate::error::HandlerError;
@@ -23,13 +23,33 @@ pub const REASON: &str = "SendslotReason";
 pub const DETAIL: &str = "SendslotDetail";
 
 /// Either `{"Records": […]}`, as Lambda hands over messages of a queue, or `{"messages": […]}`.
+///
+/// The Lambda runtime answers and logs why one can't be read, and serde would quote what it found, which
+/// may be an address: the error says where it stands and nothing else.
+#[derive(Debug)]
+pub struct Event(Form);
+
 #[derive(Debug, Deserialize)]
-pub struct Event {
+struct Form {
     #[serde(rename = "Records")]
     records: Option<Vec<SqsMessage>>,
     /// As text: a request is read strictly, and may have to wait on a queue as it is.
     messages: Option<Vec<Box<RawValue>>>,
     enqueue: Option<bool>,
+}
+
+impl<'de> Deserialize<'de> for Event {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        // Any JSON first: what is none fails here, with a place and no quote.
+        let text = Box::<RawValue>::deserialize(from)?;
+        serde_json::from_str(text.get()).map(Self).map_err(|error| {
+            D::Error::custom(format_args!(
+                "not an event of this function (line {}, column {}): give {{\"messages\": [...]}}, or connect an intake queue",
+                error.line(),
+                error.column()
+            ))
+        })
+    }
 }
 
 /// A request, not read yet.
@@ -59,20 +79,25 @@ impl Event {
         intake: &ByLane<Queue>,
         now: Moment,
     ) -> Result<Batch, HandlerError> {
-        match (self.records, self.messages) {
+        let Self(Form {
+            records,
+            messages,
+            enqueue,
+        }) = self;
+        match (records, messages) {
             (Some(records), None) => {
                 let records = records
                     .into_iter()
                     .map(|record| queued(record, intake, now));
                 Ok(Batch::Queued(records.collect::<Result<_, _>>()?))
             }
-            (None, Some(_)) if self.enqueue == Some(false) => Err(HandlerError::SlotsOnly),
+            (None, Some(_)) if enqueue == Some(false) => Err(HandlerError::SlotsOnly),
             (None, Some(messages)) if messages.len() > MAX_DIRECT => {
                 Err(HandlerError::TooManyMessages(messages.len()))
             }
             (None, Some(messages)) => {
                 let direct = |message: Box<RawValue>| Incoming {
-                    text: Box::<str>::from(message).into(),
+                    text: queueable(message),
                     queue: None,
                     place: None,
                     first_seen: now,
@@ -82,6 +107,19 @@ impl Event {
             (None, None) | (Some(_), Some(_)) => Err(HandlerError::UnknownEvent),
         }
     }
+}
+
+/// A direct caller's request as SQS takes it. SQS refuses a call whose text holds U+FFFE or U+FFFF, and
+/// a request may have to wait on a queue; JSON has them only in strings, where an escape is the same.
+/// Done before anything is read, so that size and fingerprint are those it has when it comes back.
+fn queueable(request: Box<RawValue>) -> String {
+    let mut text: String = Box::<str>::from(request).into();
+    for (character, escape) in [('\u{fffe}', "\\ufffe"), ('\u{ffff}', "\\uffff")] {
+        if text.contains(character) {
+            text = text.replace(character, escape);
+        }
+    }
+    text
 }
 
 fn queued(

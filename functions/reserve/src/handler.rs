@@ -330,6 +330,11 @@ impl Ready {
 }
 
 /// The send ids of a batch, each with where it was first and what mail it was for.
+///
+/// What makes two requests the same mail is tenant, send id and fingerprint, here as when `send` claims.
+/// Expiry and lane say how a mail travels, not which it is. Under one send id a mail goes once, and the
+/// request that came first says how: a copy with another expiry or lane changes nothing and gets the
+/// first's outcome.
 #[derive(Default)]
 struct Firsts(HashMap<(TenantName, SendId), (usize, String)>);
 

@@ -4,7 +4,7 @@
 //! 2. One claim for all others: it says which may go and when.
 //! 3. Each goes at its moment, beside the others, in one request.
 //! 4. One commit: marks for what was sent, and claims given up for what wasn't.
-//! 5. One booking for all that have to go another time.
+//! 5. One booking for all that have to go another time, unless the commit failed: they come back.
 //! 6. The queues: put back, dead-letter, hide. Only then may SQS delete the old messages; those whose
 //!    step here failed are named in the answer and come back instead.
 //!
@@ -21,12 +21,14 @@ use sendslot_domain::{
 };
 use sendslot_mail::Envelope;
 use sendslot_runtime::{
-    Metrics, SendSettings,
+    Metrics, Queue, SendSettings,
     lanes::UnknownQueue,
     queue::{self, Attribute, MAX_DELAY_SECONDS, NotSent, SendBatch},
 };
-use sendslot_schedule::{Ask, Booking, Claim, ClaimAsk, End, Ending, Standing, Terms};
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use sendslot_schedule::{
+    Ask, Booking, Claim, ClaimAsk, End, Ending, ScheduleError, Standing, Terms,
+};
+use tokio::time::{Instant, error::Elapsed, sleep, sleep_until, timeout, timeout_at};
 use tracing::{error, info, warn};
 
 use crate::ports::{Claims, Outgoing, Provider, Reply, Slots, Visibility};
@@ -38,6 +40,19 @@ pub const LONGEST_WAIT: Millis = Millis::from_secs(2);
 pub const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 /// What is kept of an invocation's time for everything after the last send: with a function timeout that
 /// is not longer than this and [`SEND_TIMEOUT`] together, nothing would ever be sent.
+///
+/// Whatever Redis and SQS do, it is enough. At their longest, after the last send:
+///
+/// | part | takes | ends at |
+/// |---|---|---|
+/// | commit: three times `COMMIT_TIMEOUT`, and the pauses of 50 and 100 ms | 3.15 s | 3.15 s |
+/// | booking: `BOOK_TIMEOUT` | 0.5 s | 3.65 s |
+/// | queues: what is left until `SETTLED_AFTER`, at least | 0.85 s | 4.5 s |
+/// | release: `RELEASE_TIMEOUT` | 0.25 s | 4.75 s |
+/// | metrics and the answer | 0.25 s | 5 s |
+///
+/// After a commit that failed there is no booking and no release: Redis would hardly answer those, a message
+/// put back would meet its own old claim, and the queues get the time.
 pub const CLOSING: Duration = Duration::from_secs(5);
 /// How much longer Redis remembers a send id than any message may live.
 const MEMORY_MARGIN: Millis = Millis::from_secs(86_400);
@@ -49,9 +64,16 @@ const COMMIT_PAUSES: [Duration; 3] = [
 ];
 /// The longest that one try to commit may take.
 const COMMIT_TIMEOUT: Duration = Duration::from_secs(1);
+/// The longest that the booking may take.
+const BOOK_TIMEOUT: Duration = Duration::from_millis(500);
+/// How long after the last send the queues must have been told.
+const SETTLED_AFTER: Duration = Duration::from_millis(4_500);
+/// The longest that the release may take.
+const RELEASE_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// The counts of a batch; each is there in every batch, zero or not.
-pub const COUNTS: [&str; 12] = [
+pub const COUNTS: [&str; 13] = [
+    "ClaimFailed",
     "Sent",
     "SentUncommitted",
     "Throttled",
@@ -141,10 +163,18 @@ impl<R: Claims + Slots, P: Provider, Q: SendBatch + Visibility> Sender<R, P, Q> 
         let messages = batch.take_in(event.records);
         let granted = batch.claim(messages).await;
         batch.send(granted).await;
-        batch.commit().await;
-        batch.book().await;
-        let response = batch.settle().await;
-        batch.release().await;
+        let settled_by = Instant::now() + SETTLED_AFTER;
+        let committed = batch.commit().await;
+        if committed {
+            batch.book().await;
+        } else {
+            let homeless = std::mem::take(&mut batch.homeless);
+            batch.keep(homeless);
+        }
+        let response = batch.settle(settled_by).await;
+        if committed {
+            batch.release().await;
+        }
         Ok((response, batch.metrics))
     }
 }
@@ -288,15 +318,18 @@ impl<R: Claims + Slots, P: Provider, Q: SendBatch + Visibility> Batch<'_, R, P, 
             longest_wait: LONGEST_WAIT.min(time_left),
             memory: self.sender.memory(),
         };
-        let claims = match self
-            .sender
-            .redis
-            .claim(&self.invocation.id, terms, &asks)
-            .await
-        {
-            Ok(claims) => claims,
-            Err(error) => {
-                error!(%error, messages = messages.len(), "claiming failed: the batch comes back");
+        let claim = self.sender.redis.claim(&self.invocation.id, terms, &asks);
+        // There is time: `time_left` said so. Cut short by Lambda, a claim would look like a send.
+        let claims = match timeout_at(self.invocation.deadline - CLOSING, claim).await {
+            Ok(Ok(claims)) => claims,
+            failed => {
+                let error = failure(failed);
+                error!(
+                    error,
+                    messages = messages.len(),
+                    "claiming failed: the batch comes back"
+                );
+                self.metrics.count("ClaimFailed", messages.len());
                 for Message { record, envelope } in messages {
                     // If only the answer was lost, the claim must not look like a send that nobody
                     // knows the end of.
@@ -473,10 +506,11 @@ impl<R: Claims + Slots, P: Provider, Q: SendBatch + Visibility> Batch<'_, R, P, 
     }
 
     /// Commits how the claims ended. What was sent is never sent again for want of a commit: its message
-    /// is deleted all the same. A claim that could not be given up runs out by itself.
-    async fn commit(&mut self) {
+    /// is deleted all the same. A claim that could not be given up runs out by itself. Answers whether
+    /// nothing is left to commit.
+    async fn commit(&mut self) -> bool {
         if self.ends.is_empty() {
-            return;
+            return true;
         }
         for pause in COMMIT_PAUSES {
             let commit =
@@ -484,9 +518,8 @@ impl<R: Claims + Slots, P: Provider, Q: SendBatch + Visibility> Batch<'_, R, P, 
                     .redis
                     .commit(&self.invocation.id, self.sender.memory(), &self.ends);
             match timeout(COMMIT_TIMEOUT, commit).await {
-                Ok(Ok(())) => return,
-                Ok(Err(error)) => warn!(%error, "committing failed"),
-                Err(_) => warn!("committing took too long"),
+                Ok(Ok(())) => return true,
+                failed => warn!(error = failure(failed), "committing failed"),
             }
             sleep(pause).await;
         }
@@ -501,6 +534,7 @@ impl<R: Claims + Slots, P: Provider, Q: SendBatch + Visibility> Batch<'_, R, P, 
             )
             .count();
         self.metrics.count("SentUncommitted", count);
+        false
     }
 
     /// Gives a new slot to each message that needs one, in one round trip.
@@ -517,18 +551,28 @@ impl<R: Claims + Slots, P: Provider, Q: SendBatch + Visibility> Batch<'_, R, P, 
                 standing: Standing::Again,
             })
             .collect();
-        let bookings = match self.sender.redis.book(self.lane, &asks).await {
-            Ok(bookings) => bookings,
-            Err(error) => {
-                error!(%error, messages = homeless.len(), "booking failed: the messages come back");
-                self.settled
-                    .extend(homeless.into_iter().map(|h| (h.message.record, Fate::Keep)));
-                return;
+        let book = self.sender.redis.book(self.lane, &asks);
+        let bookings = match timeout(BOOK_TIMEOUT, book).await {
+            Ok(Ok(bookings)) => bookings,
+            failed => {
+                let error = failure(failed);
+                error!(
+                    error,
+                    messages = homeless.len(),
+                    "booking failed: the messages come back"
+                );
+                return self.keep(homeless);
             }
         };
         for (homeless, booking) in homeless.into_iter().zip(bookings) {
             self.put_back(homeless, booking);
         }
+    }
+
+    /// Lets messages come back that could get no new slot.
+    fn keep(&mut self, homeless: Vec<Homeless>) {
+        self.settled
+            .extend(homeless.into_iter().map(|h| (h.message.record, Fate::Keep)));
     }
 
     /// Puts a message back on the send queue, delayed to its new slot or longer.
@@ -574,8 +618,9 @@ impl<R: Claims + Slots, P: Provider, Q: SendBatch + Visibility> Batch<'_, R, P, 
         self.settled.push((record, fate));
     }
 
-    /// Has SQS do what was decided; answers with the messages that come back.
-    async fn settle(&mut self) -> SqsBatchResponse {
+    /// Has SQS do what was decided; answers with the messages that come back. Those that SQS has not
+    /// taken at the moment `by` do: one that it did take is there twice then, and goes once.
+    async fn settle(&mut self, by: Instant) -> SqsBatchResponse {
         let mut response = SqsBatchResponse::default();
         let (mut hidden, mut again, mut dead) = (Vec::new(), Vec::new(), Vec::new());
         let (mut again_of, mut dead_of) = (Vec::new(), Vec::new());
@@ -607,11 +652,13 @@ impl<R: Claims + Slots, P: Provider, Q: SendBatch + Visibility> Batch<'_, R, P, 
             async {
                 match hidden.as_slice() {
                     [] => Ok(()),
-                    hidden => queues.hide(send_queue, hidden).await,
+                    hidden => timeout_at(by, queues.hide(send_queue, hidden))
+                        .await
+                        .unwrap_or_else(|_| Err(LATE.to_owned())),
                 }
             },
-            queue::send_all(queues, send_queue, &again),
-            queue::send_all(queues, settings.send_dlqs.get(self.lane), &dead),
+            put_all(queues, send_queue, &again, by),
+            put_all(queues, settings.send_dlqs.get(self.lane), &dead, by),
         );
         if let Err(error) = hiding {
             warn!(
@@ -642,8 +689,13 @@ impl<R: Claims + Slots, P: Provider, Q: SendBatch + Visibility> Batch<'_, R, P, 
         if self.spare.is_empty() {
             return;
         }
-        if let Err(error) = self.sender.redis.release(self.lane, &self.spare).await {
-            warn!(%error, "releasing slots failed: they stay empty");
+        let release = self.sender.redis.release(self.lane, &self.spare);
+        match timeout(RELEASE_TIMEOUT, release).await {
+            Ok(Ok(())) => {}
+            failed => warn!(
+                error = failure(failed),
+                "releasing slots failed: they stay empty"
+            ),
         }
     }
 
@@ -685,6 +737,31 @@ impl<R: Claims + Slots, P: Provider, Q: SendBatch + Visibility> Batch<'_, R, P, 
         let said = reply.and_then(|reply| reply.said.as_deref());
         info!(%send_id, %tenant, lane = %self.lane, attempts, outcome, provider_message_id, said);
     }
+}
+
+/// What is said of a call that was given up.
+const LATE: &str = "no answer in time";
+
+/// What to say of a call to Redis that didn't do.
+fn failure<T>(failed: Result<Result<T, ScheduleError>, Elapsed>) -> String {
+    match failed {
+        Ok(Ok(_)) => String::new(),
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => LATE.to_owned(),
+    }
+}
+
+/// Puts messages on a queue; one outcome each, at the moment `by` at the latest.
+async fn put_all(
+    queues: &impl SendBatch,
+    queue: &Queue,
+    messages: &[queue::Message],
+    by: Instant,
+) -> Vec<Result<(), NotSent>> {
+    let late = |_| vec![Err(NotSent::Call(LATE.to_owned())); messages.len()];
+    timeout_at(by, queue::send_all(queues, queue, messages))
+        .await
+        .unwrap_or_else(late)
 }
 
 /// What SQS takes as a delay: whole seconds, so that a message surfaces rather early than late.

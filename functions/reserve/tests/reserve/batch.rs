@@ -384,6 +384,21 @@ async fn the_same_mail_twice_in_a_batch_is_booked_once() {
 }
 
 #[tokio::test]
+async fn a_copy_with_another_expiry_is_the_same_mail_and_the_first_counts() {
+    let rig = Rig::new();
+    let mut first = request("twice");
+    first["expires_at"] = "2026-11-30T18:00:00Z".into();
+    let mut later = request("twice");
+    later["expires_at"] = "2026-11-30T19:00:00Z".into();
+    let bodies = [first.to_string(), later.to_string(), body("twice")];
+    assert_eq!(rig.queued(Lane::Bulk, &bodies).await, [0; 0]);
+    let sent = rig.sent(Lane::Bulk);
+    assert_eq!(sent.len(), 1);
+    assert_eq!(sent[0].expires_at, Some(NOW + Millis::from_secs(30 * 60)));
+    assert!(rig.on("bulk-intake-dlq").is_empty());
+}
+
+#[tokio::test]
 async fn a_copy_comes_again_when_its_first_does() {
     let rig = Rig::new().answering(|_, _, _| Ok(vec![failed(1, true)]));
     let bodies = [body("m0"), body("twice"), body("m2"), body("twice")];

@@ -1,7 +1,7 @@
 //! What direct callers are told.
 
 use crate::rig::{self, NOW, Rig, attribute, request, slot};
-use reserve::HandlerError;
+use reserve::{Event, HandlerError};
 use sendslot_domain::{Lane, Millis};
 use sendslot_runtime::queue::Failed;
 use sendslot_schedule::{Booking, Wait};
@@ -117,6 +117,78 @@ async fn a_key_given_twice_is_refused_though_the_event_is_json() {
         .replacen('{', "{\"tenant\":\"acme\",", 1);
     let results = rig.direct(&[text]).await;
     assert_eq!(results[0]["reason"], "duplicate_key");
+}
+
+#[tokio::test]
+async fn a_copy_in_another_lane_gets_what_the_first_gets() {
+    let rig = Rig::new();
+    let mut urgent = request("twice");
+    urgent["lane"] = "priority".into();
+    let results = rig
+        .direct(&[request("twice").to_string(), urgent.to_string()])
+        .await;
+    assert_eq!(results[0]["status"], "booked");
+    assert_eq!(results[0], results[1]);
+    assert_eq!(
+        Lane::ALL.map(|lane| rig.sent(lane).len()),
+        [0, 1],
+        "the first's lane"
+    );
+}
+
+#[tokio::test]
+async fn what_sqs_refuses_raw_waits_as_escapes_and_is_the_same_mail() {
+    let wait = Booking::Wait(Wait {
+        delay: Millis(62_500),
+        place: 9,
+        estimate: Millis(93_000),
+    });
+    let rig = Rig::new().booking(move |n, _, ask| match n {
+        0 => wait.clone(),
+        _ => slot(Millis(1000), ask.cost),
+    });
+    let mut odd = request("odd");
+    odd["content"] =
+        json!({ "template": { "name": "t", "data": { "\u{fffe}": "a\u{ffff}\u{fffd}" } } });
+    let results = rig.direct(&[odd.to_string()]).await;
+    assert_eq!(results[0]["status"], "waiting", "{results:?}");
+    let body = rig.on("bulk-intake").remove(0).body;
+    assert!(!body.contains(['\u{fffe}', '\u{ffff}']), "{body}");
+    let read: serde_json::Value = serde_json::from_str(&body).expect("JSON");
+    assert_eq!(read, odd);
+
+    // It comes back, and the producer hands the same in once more.
+    assert_eq!(rig.queued(Lane::Bulk, &[body]).await, [0; 0]);
+    rig.direct(&[odd.to_string()]).await;
+    let sent = rig.sent(Lane::Bulk);
+    assert_eq!(sent.len(), 2);
+    assert_eq!(sent[0].fingerprint, sent[1].fingerprint);
+}
+
+#[test]
+fn why_an_event_cannot_be_read_holds_nothing_of_it() {
+    for event in [
+        r#"{"messages": "bob@x.org"}"#,
+        r#"{"messages": {"bob@x.org": 1}}"#,
+        r#"{"messages": [], "enqueue": "bob@x.org"}"#,
+        r#"{"messages": [], "messages": "bob@x.org"}"#,
+        r#"{"messages": [{"to": "bob@x.org"#,
+        r#"{"messages": [bob@x.org]}"#,
+        r#"{"messages": ["bob@x.org\q"]}"#,
+        r#"{"Records": [{"body": {"bob@x.org": 3}}]}"#,
+        r#"{"Records": [{"attributes": {"bob@x.org": 3}}]}"#,
+        r#"{"Records": [{"messageAttributes": {"bob@x.org": "bob@x.org"}}]}"#,
+        r#""bob@x.org""#,
+        r#"["bob@x.org"]"#,
+        "bob@x.org",
+    ] {
+        // As the Lambda runtime reads it and tells why it can't.
+        let from = &mut serde_json::Deserializer::from_slice(event.as_bytes());
+        let error = serde_path_to_error::deserialize::<_, Event>(from).expect_err(event);
+        let told = format!("{} {error} {error:?} {}", error.path(), error.inner());
+        assert!(!told.contains("bob") && !told.contains("x.org"), "{told}");
+        assert!(told.contains("column"), "{told}");
+    }
 }
 
 #[tokio::test]

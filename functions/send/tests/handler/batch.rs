@@ -20,6 +20,8 @@ use crate::fakes::{Asked, NOW, REQUEST, TIME, World, bodies, body_with, envelope
 
 const SEND: &str = "sendslot-bulk-send";
 const DLQ: &str = "sendslot-bulk-send-dlq";
+/// How long a call takes that never answers.
+const HANGS: Duration = Duration::from_hours(1);
 const THROTTLED: Outcome = Outcome::RateThrottled { retry_after: None };
 
 fn read(message: &Message) -> Value {
@@ -510,41 +512,96 @@ async fn a_commit_is_tried_three_times() {
 
 #[tokio::test(start_paused = true)]
 async fn a_sent_mail_never_goes_back_for_want_of_a_commit() {
-    let down = World {
+    let refused = World {
         commits_fail: Mutex::new(99),
         ..World::default()
     };
     let hanging = World {
-        commit_takes: Duration::from_hours(1),
+        commit_takes: HANGS,
+        slots_take: HANGS,
         ..World::default()
     };
-    for world in [
-        World {
-            outcomes: [("b", THROTTLED)].into(),
-            ..down
-        },
-        hanging,
-    ] {
-        let start = Instant::now();
-        let handled = world.handle(&bodies(&["a", "b"])).await;
+    for world in [refused, hanging] {
+        let world = World {
+            outcomes: [("b", THROTTLED), ("c", Outcome::Uncertain)].into(),
+            ..world
+        };
+        let expired = body_with("d", &json!({ "expires_at_ms": NOW.0 }));
+        let handled = world
+            .handle(&[bodies(&["a", "b", "c"]), vec![expired]].concat())
+            .await;
 
-        assert_eq!(handled.failed, [""; 0]);
-        let uncommitted = world
-            .ends()
-            .iter()
-            .filter(|(_, how)| *how == Ending::Sent)
-            .count();
-        assert_eq!(handled.count("SentUncommitted"), uncommitted as u64);
+        assert!(world.last_send().elapsed() <= CLOSING);
+        assert_eq!(handled.failed, ["m1"], "it needed a new slot");
+        let counts = [
+            "Sent",
+            "SentUncommitted",
+            "DeadLettered",
+            "Expired",
+            "Retried",
+        ];
+        assert_eq!(counts.map(|name| handled.count(name)), [1, 1, 1, 1, 0]);
         assert_eq!(
-            world
-                .calls()
-                .iter()
-                .filter(|call| **call == "commit")
-                .count(),
-            3
+            world.calls(),
+            ["claim", "commit", "commit", "commit", "put"],
+            "no more is asked of Redis"
         );
-        assert!(start.elapsed() < CLOSING, "{:?}", start.elapsed());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_after_the_last_send_fits_in_its_time_when_nothing_answers() {
+    // The commit works at the last moment; what comes after it hangs.
+    for queues_take in [Duration::ZERO, HANGS] {
+        let held = Claim::Held { left: Millis(500) };
+        let world = World {
+            claims: [("d", held)].into(),
+            outcomes: [("b", THROTTLED), ("c", Outcome::Uncertain)].into(),
+            commits_fail: Mutex::new(2),
+            commit_takes: Duration::from_millis(999),
+            slots_take: HANGS,
+            queues_take,
+            ..World::default()
+        };
+        let expired = body_with("e", &json!({ "expires_at_ms": NOW.0 }));
+        let mut handled = world
+            .handle(&[bodies(&["a", "b", "c", "d"]), vec![expired]].concat())
+            .await;
+
+        let took = world.last_send().elapsed();
+        assert!(took > Duration::from_secs(3) && took < CLOSING, "{took:?}");
+        handled.failed.sort();
+        let calls = world.calls();
+        assert!(calls.contains(&"book") && calls.contains(&"release"));
+        assert_eq!(
+            (handled.count("Sent"), handled.count("SentUncommitted")),
+            (1, 0)
+        );
+        if queues_take == HANGS {
+            assert_eq!(handled.failed, ["m1", "m2", "m3"]);
+            assert_eq!(handled.count("DeadLettered"), 0);
+        } else {
+            assert_eq!(handled.failed, ["m1", "m3"]);
+            assert_eq!(handled.count("DeadLettered"), 1);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_hangs_leaves_time_to_give_it_up() {
+    let world = World {
+        claim_takes: HANGS,
+        commit_takes: HANGS,
+        slots_take: HANGS,
+        ..World::default()
+    };
+    let start = Instant::now();
+    let handled = world.handle(&bodies(&["a", "b"])).await;
+
+    assert!(start.elapsed() < TIME, "{:?}", start.elapsed());
+    assert_eq!(handled.failed, ["m0", "m1"]);
+    assert_eq!(handled.count("ClaimFailed"), 2);
+    assert!(world.ends().iter().all(|(_, how)| *how == Ending::Free));
 }
 
 #[tokio::test(start_paused = true)]
@@ -561,6 +618,7 @@ async fn without_a_claim_nothing_is_sent_and_all_come_back() {
         ["m0", "m1"],
         "the bad message's end needs no claim"
     );
+    assert_eq!(handled.count("ClaimFailed"), 2);
     assert_eq!(world.sent(), [""; 0]);
     assert!(is_reason(&world.put(DLQ)[0], "bad_envelope"));
     let frees = [

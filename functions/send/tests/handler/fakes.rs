@@ -82,6 +82,10 @@ pub(crate) struct World {
     pub(crate) commits_fail: Mutex<usize>,
     /// How long a commit takes.
     pub(crate) commit_takes: Duration,
+    /// How long a booking or a release takes.
+    pub(crate) slots_take: Duration,
+    /// How long a call to a queue takes.
+    pub(crate) queues_take: Duration,
     /// Queues that take nothing, by name.
     pub(crate) full: HashSet<&'static str>,
     /// What it was asked, in order.
@@ -101,6 +105,8 @@ impl Default for World {
             hiding_fails: false,
             commits_fail: Mutex::new(0),
             commit_takes: Duration::ZERO,
+            slots_take: Duration::ZERO,
+            queues_take: Duration::ZERO,
             full: HashSet::new(),
             log: Mutex::default(),
         }
@@ -171,6 +177,16 @@ impl World {
                 }
             })
             .collect()
+    }
+
+    /// When the last send had its answer.
+    pub(crate) fn last_send(&self) -> Instant {
+        let asked = self.asked().into_iter();
+        let starts = asked.filter_map(|asked| match asked {
+            Asked::Send { at, .. } => Some(at),
+            _ => None,
+        });
+        starts.max().unwrap() + self.send_takes
     }
 
     /// How claims were ended, in the last commit.
@@ -291,6 +307,7 @@ impl Slots for &World {
             lane,
             asks: asks.to_vec(),
         });
+        sleep(self.slots_take).await;
         if self.bookings_fail {
             return Err(ScheduleError::NoBudget("ses".into()));
         }
@@ -309,6 +326,7 @@ impl Slots for &World {
         self.note(Asked::Release {
             cells: cells.to_vec(),
         });
+        sleep(self.slots_take).await;
         Ok(())
     }
 }
@@ -349,6 +367,7 @@ impl SendBatch for &World {
                 message: (*message).clone(),
             });
         }
+        sleep(self.queues_take).await;
         let full = self.full.contains(queue.name());
         let failed = |index| Failed {
             index,
@@ -368,6 +387,7 @@ impl Visibility for &World {
                 seconds: *seconds,
             });
         }
+        sleep(self.queues_take).await;
         if self.hiding_fails {
             Err("no".into())
         } else {

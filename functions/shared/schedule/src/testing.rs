@@ -36,6 +36,8 @@ impl PrivateServer {
     #[must_use]
     pub fn start() -> Self {
         let program = std::env::var(SERVER_VARIABLE).unwrap_or_else(|_| "valkey-server".to_owned());
+        // The server starts in a folder of its own, where a relative path would name something else.
+        let program = std::fs::canonicalize(&program).unwrap_or_else(|_| PathBuf::from(program));
         let number = SERVERS.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("sendslot-{}-{number}", std::process::id()));
         if let Err(error) = std::fs::create_dir_all(&folder) {
