@@ -64,8 +64,9 @@ impl PrivateServer {
         let mut child = match child {
             Ok(child) => child,
             Err(error) => panic!(
-                "{program:?} can't be started ({error}): run `make test`, or set {SERVER_VARIABLE} to a \
-                 valkey-server or redis-server"
+                "{} can't be started ({error}): run `make test`, or set {SERVER_VARIABLE} to a \
+                 valkey-server or redis-server",
+                program.display()
             ),
         };
         let output = child.stdout.take();
@@ -86,7 +87,8 @@ impl PrivateServer {
             }
             assert!(
                 read > 0 && started.elapsed() < Duration::from_secs(20),
-                "{program:?} did not come up:\n{said}"
+                "{} did not come up:\n{said}",
+                program.display()
             );
         }
         // Nobody reads on, so the server must not block on a full pipe: it logs next to nothing.
