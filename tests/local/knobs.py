@@ -99,7 +99,7 @@ class Knobs:
         def share(name: str, default: str) -> float:
             given = text(name, default)
             if not re.fullmatch(r"0\.[0-9]{1,2}|1(\.0{1,2})?", given) or float(given) == 0:
-                raise LocalError(f"{name}={given}: give a share of the limit from 0.01 to 1, such as {default}")
+                raise LocalError(f"{name}={given}: give a share from 0.01 to 1, such as {default}")
             return float(given)
 
         file = text("FILE", "")
@@ -139,6 +139,9 @@ class Knobs:
                 f"BURST={self.burst}: give the recipients the guard may let go at once, a whole number "
                 f"from 1 to {most:,} (RATE={self.rate.text})"
             )
+        for name, url in (("SES_ENDPOINT", self.ses_endpoint), ("AWS_ENDPOINT_URL", self.aws_endpoint_url)):
+            if url and not re.match(r"https?://[^/\s]+", url):
+                raise LocalError(f"{name}={url}: give a URL such as http://127.0.0.1:4566")
         if self.file and not self.file.is_file():
             raise LocalError(f"FILE={self.file}: no such file")
         if not self.file and self.mails + self.priority == 0:

@@ -17,7 +17,7 @@ MEANING = {
     "budget_per_second": "recipients a second that the schedule books: headroom × limit",
     "peak_arrivals_per_second": "most recipients that reached the provider in any sliding second",
     "peak_grants_per_second": "most recipients that the guard let go in any sliding second",
-    "drain_seconds": "first to last arrival, the functions' cold start included",
+    "drain_seconds": "first to last arrival",
     "ideal_seconds": "recipients ÷ limit",
     "utilisation": "ideal ÷ drain",
     "slot_error_ms": "arrival − booked slot",

@@ -41,6 +41,7 @@ def test_rates(text: str, per_second: float) -> None:
         ({"RATE": "1.0001"}, "at most three decimals"),
         ({"RATE": "999.9/d"}, "decimals go with /s"),
         ({"RATE": "1٣"}, "RATE=1٣"),
+        ({"SES_ENDPOINT": "foo"}, "SES_ENDPOINT=foo: give a URL"),
         ({"MAILS": "٣"}, "MAILS=٣: give a whole number"),
         ({"TENANTS": "101"}, "TENANTS=101: give a whole number from 1 to 100"),
         ({"MODEL": "leaky"}, "MODEL=leaky"),
