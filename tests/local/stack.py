@@ -153,10 +153,8 @@ def start(processes: Processes, knobs: Knobs, out: Path, tenants: list[str]) -> 
     with step("deploying template.yaml with sam"):
         _deploy(processes, package(out / "package"), knobs, tenants, endpoint_url, redis_url)
         outputs = _outputs(endpoint_url)
-        if knobs.aws_endpoint_url:
-            _point_functions_at(ses_endpoint, endpoint_url, outputs)
-        else:
-            _mend_types(endpoint_url, outputs)
+        # An emulator of our own inherits where SES is; one that already runs must be told.
+        _mend_types(endpoint_url, outputs, {"AWS_ENDPOINT_URL_SESV2": ses_endpoint} if knobs.aws_endpoint_url else {})
     return Stack(
         endpoint_url=endpoint_url,
         region=REGION,
@@ -219,8 +217,8 @@ def _outputs(endpoint_url: str) -> dict[str, str]:
     return {output["OutputKey"]: output["OutputValue"] for output in stack["Outputs"]}
 
 
-def _mend_types(endpoint_url: str, outputs: dict[str, str]) -> None:
-    """Give numbers and texts the type that CloudFormation would have given them.
+def _mend_types(endpoint_url: str, outputs: dict[str, str], more: dict[str, str]) -> None:
+    """Give numbers and texts the type that CloudFormation would have given them, and the functions `more` variables.
 
     A parameter is text and a mapping's value may be a number. The emulator passes both on as they
     are, and then can't compare a MaximumConcurrency or start a process with an environment.
@@ -230,13 +228,7 @@ def _mend_types(endpoint_url: str, outputs: dict[str, str]) -> None:
         scaling = {"MaximumConcurrency": int(mapping["ScalingConfig"]["MaximumConcurrency"])}
         functions.update_event_source_mapping(UUID=mapping["UUID"], ScalingConfig=scaling)
     for output in _FUNCTION_NAMES:
-        _set_environment(functions, outputs[output], {})
-
-
-def _point_functions_at(ses_endpoint: str, endpoint_url: str, outputs: dict[str, str]) -> None:
-    """Tell the functions in an emulator that is not ours where SES is."""
-    for output in _FUNCTION_NAMES:
-        _set_environment(client("lambda", endpoint_url), outputs[output], {"AWS_ENDPOINT_URL_SESV2": ses_endpoint})
+        _set_environment(functions, outputs[output], more)
 
 
 _FUNCTION_NAMES = ("ReserveFunctionName", "SendFunctionName")
