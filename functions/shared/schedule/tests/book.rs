@@ -455,6 +455,54 @@ fn script_and_model_agree_step_by_step() {
     }
 }
 
+/// A schedule full up to a horizon that is then cut, with a line so short that it would fit into the new one: the
+/// message is in turn, finds no room, and is tried once more without being asked for its turn again.
+#[tokio::test]
+async fn a_cut_horizon_meets_a_full_schedule() {
+    let server = PrivateServer::start();
+    let keys = Keys::of("cut").unwrap();
+    let budget = |horizon| {
+        Budget::new(Settings {
+            limit: "100".parse().unwrap(),
+            headroom: "0.333".parse().unwrap(),
+            guard: "0.99".parse().unwrap(),
+            burst: None,
+            reserve: "0".parse().unwrap(),
+            horizon: Millis::from_secs(horizon),
+        })
+        .unwrap()
+    };
+    let budgets = [budget(60), budget(1)];
+    let start = Moment(1_799_273_186_397);
+    let mut clocked = Clocked::new(&server, keys.clone()).await;
+    clocked.set(start).await.unwrap();
+    let mut world = World {
+        clocked,
+        server: server.connection().await,
+        keys,
+        model: Model::new(budgets[0]),
+        now: start,
+        waiting: Vec::new(),
+        booked: Vec::new(),
+        ledger: BTreeMap::new(),
+    };
+    world.seed(budgets[0]).await;
+    let one_by_one = |count| Step::Arrive(Lane::Bulk, vec![(0, 1, count, false)]);
+    for step in [
+        one_by_one(2030),
+        Step::Change(1),
+        one_by_one(1),
+        one_by_one(1),
+    ] {
+        world.take(step, &budgets).await.unwrap();
+    }
+    let asleep = world.waiting.len();
+    assert!(
+        (1..=33).contains(&asleep),
+        "{asleep} wait: the line isn't as short as meant"
+    );
+}
+
 /// Cases of a property test: `PROPTEST_CASES` where it is set.
 fn cases(usual: u32) -> u32 {
     std::env::var("PROPTEST_CASES")

@@ -122,7 +122,7 @@ for i = 2, #ARGV, 4 do
   local given = not again and not fresh and tonumber(standing)
   local waiting = 0
   -- First, all of the run at once; then, one by one, what didn't fit, and what may reach past the horizon.
-  local together = cost <= largest_shared
+  local together = true
   local reach, retried = horizon_cell, false
   local first -- whether nothing of the lane is booked ahead of the message; nil where that isn't known yet
   while booked + waiting < count do
