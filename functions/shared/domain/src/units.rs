@@ -245,7 +245,7 @@ impl FromStr for Rate {
 }
 
 impl fmt::Display for Rate {
-    /// `11.2/s` where that is exact, else `num/den/s`; both are what [`Rate::from_str`] and people read.
+    /// As [`Rate::from_str`] reads it, such as `11.2/s`; six decimals a second where no unit makes it exact.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (unit, seconds) in [("s", 1_u64), ("m", 60), ("h", 3600), ("d", 86_400)] {
             let scaled = u128::from(self.num) * u128::from(seconds) * 1_000_000;
