@@ -19,7 +19,7 @@ export SAM_CLI_TELEMETRY := 0
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
 	@echo
-	@echo "  knobs of demo and up: RATE HEADROOM GUARD BURST RESERVE MODEL TENANTS HORIZON; of demo: MAILS PRIORITY FILE"
+	@echo "  knobs of demo and up: RATE HEADROOM GUARD BURST RESERVE SLICE MODEL TENANTS HORIZON; of demo: MAILS PRIORITY SKEW FILE"
 
 tools:
 	@command -v cargo >/dev/null || { echo "error: cargo is not there: install Rust, version 1.95 or newer" >&2; exit 1; }

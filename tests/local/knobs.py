@@ -13,9 +13,13 @@ from .errors import LocalError
 
 _RATE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(?:/(s|m|min|h|d))?")
 _WHOLE = re.compile(r"[0-9]{1,9}")
+_NUMBER = re.compile(r"[0-9]{1,7}(?:\.[0-9]{1,3})?")
 _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 _MAX_PER_SECOND = 50_000
 _DAY_SECONDS = 86_400
+_MAX_SKEW = 1_000_000
+# A p99 of fewer would say little.
+_LEAST_MAILS = 10
 
 
 @dataclass(frozen=True)
@@ -56,8 +60,12 @@ class Knobs:
     burst: str
     #: As it was written. The functions cut more than half of the budget to half (docs/decisions.md, 8).
     reserve: Rate
+    #: As it was written; empty leaves the template's default.
+    slice: str
     model: str
     tenants: int
+    #: So many times the mails of each other tenant are tenant-1's.
+    skew: Fraction
     priority: int
     horizon_seconds: int
     file: Path | None
@@ -78,6 +86,16 @@ class Knobs:
         when their delays end, so batches are mostly smaller: counted as 3.
         """
         return min(1000, max(10, math.ceil(self.budget_per_second * 1.25 / 3)))
+
+    @property
+    def skewed(self) -> bool:
+        """Whether tenant-1 has more mails than the others."""
+        return self.skew > 1
+
+    @property
+    def mails_of_each_other(self) -> int:
+        """What each tenant but tenant-1 hands in with SKEW; what the division leaves over is tenant-1's."""
+        return max(_LEAST_MAILS, math.floor(self.mails / (self.skew + self.tenants - 1)))
 
     def tenant_names(self) -> list[str]:
         """The tenants the stack is deployed with; each has a configuration set of its name."""
@@ -102,6 +120,14 @@ class Knobs:
                 raise LocalError(f"{name}={given}: give a share from 0.01 to 1, such as {default}")
             return float(given)
 
+        def factor(name: str, most: int) -> Fraction:
+            given = text(name, "1")
+            if not _NUMBER.fullmatch(given) or not 1 <= Fraction(given) <= most:
+                raise LocalError(
+                    f"{name}={given}: give a number from 1 to {most:,}, such as 10 or 2.5, with at most three decimals"
+                )
+            return Fraction(given)
+
         file = text("FILE", "")
         knobs = cls(
             mails=whole("MAILS", 3000, 0, 10_000_000),
@@ -110,8 +136,10 @@ class Knobs:
             guard=share("GUARD", "0.99"),
             burst=text("BURST", ""),
             reserve=Rate.parse("RESERVE", text("RESERVE", "2")),
+            slice=text("SLICE", ""),
             model=text("MODEL", "bucket"),
             tenants=whole("TENANTS", 1, 1, 100),
+            skew=factor("SKEW", _MAX_SKEW),
             priority=whole("PRIORITY", 0, 0, 1_000_000),
             horizon_seconds=whole("HORIZON", 60, 1, 900),
             file=Path(file) if file else None,
@@ -139,6 +167,8 @@ class Knobs:
                 f"BURST={self.burst}: give the recipients the guard may let go at once, a whole number "
                 f"from 1 to {most:,} (RATE={self.rate.text})"
             )
+        if self.slice and not re.fullmatch(r"0(\.([0-4][0-9]?|50?))?", self.slice):
+            raise LocalError(f"SLICE={self.slice}: give a share from 0 to 0.5, such as 0.05, with at most two decimals")
         for name, url in (("SES_ENDPOINT", self.ses_endpoint), ("AWS_ENDPOINT_URL", self.aws_endpoint_url)):
             if url and not re.match(r"https?://[^/\s]+", url):
                 raise LocalError(f"{name}={url}: give a URL such as http://127.0.0.1:4566")
@@ -146,6 +176,26 @@ class Knobs:
             raise LocalError(f"FILE={self.file}: no such file")
         if not self.file and self.mails + self.priority == 0:
             raise LocalError("MAILS=0 and PRIORITY=0: there is nothing to send")
+        if self.skewed:
+            self._check_skew()
+
+    def _check_skew(self) -> None:
+        """One tenant is to have more than the others: that takes others, and mails to divide."""
+        skew = f"SKEW={float(self.skew):.10g}"
+        if self.tenants == 1:
+            raise LocalError(
+                f"{skew} with one tenant: there is nobody to have more than; give TENANTS=2 or more, or leave SKEW out"
+            )
+        if self.file:
+            raise LocalError(
+                f"{skew} with FILE={self.file}: only made-up mails are divided; leave one of them out, "
+                "the file says whose its mails are"
+            )
+        if self.mails <= _LEAST_MAILS * self.tenants:
+            raise LocalError(
+                f"{skew} with MAILS={self.mails} and TENANTS={self.tenants}: tenant-1 hands in more than the others, "
+                f"and they {_LEAST_MAILS} each; give MAILS={_LEAST_MAILS * self.tenants + 1} or more, or fewer TENANTS"
+            )
 
     def check_duration(self, recipients: int) -> None:
         """Refuse a run that would take more than a day."""

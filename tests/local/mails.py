@@ -61,27 +61,47 @@ class Plan:
     burst: list[Mail]
     #: Evenly, two a second, behind the burst.
     urgent: list[Mail]
+    #: Evenly from the start of the burst on, through its drain: with SKEW, all but the big tenant's.
+    trickle: list[Mail]
+    #: Seconds from one of them to the next.
+    trickle_seconds: float
     tenants: list[str]
+    #: The tenant that has more than the others, if one has.
+    big: str | None
 
     def __len__(self) -> int:
-        return len(self.burst) + len(self.urgent)
+        return len(self.burst) + len(self.urgent) + len(self.trickle)
 
     @property
     def recipients(self) -> int:
         """To, Cc and Bcc of all of them."""
-        return sum(mail.recipients for mail in self.burst + self.urgent)
+        return sum(mail.recipients for mail in self.burst + self.urgent + self.trickle)
 
     @classmethod
     def of(cls, knobs: Knobs) -> Plan:
-        """The messages that the knobs ask for, spread over the tenants in turn."""
+        """The messages that the knobs ask for, spread over the tenants in turn, or as SKEW says."""
         names = knobs.tenant_names()
-        if knobs.file:
+        trickle: list[Mail] = []
+        if knobs.skewed:
+            others = names[1:]
+            count = knobs.mails_of_each_other * len(others)
+            at_once = knobs.mails - count
+            burst = [made_up("bulk", n, names[0]) for n in range(at_once)]
+            trickle = [made_up("bulk", at_once + n, others[n % len(others)]) for n in range(count)]
+        elif knobs.file:
             burst = list(read(knobs.file, names[0]))
             names = sorted({mail.key[0] for mail in burst})
         else:
             burst = [made_up("bulk", n, names[n % len(names)]) for n in range(knobs.mails)]
         urgent = [made_up("priority", n, names[n % len(names)]) for n in range(knobs.priority)]
-        return cls(burst=burst, urgent=urgent, tenants=names)
+        return cls(
+            burst=burst,
+            urgent=urgent,
+            trickle=trickle,
+            trickle_seconds=knobs.mails / knobs.budget_per_second / len(trickle) if trickle else 0.0,
+            tenants=names,
+            big=names[0] if knobs.skewed else None,
+        )
 
 
 def read(path: Path, tenant: str) -> Iterator[Mail]:

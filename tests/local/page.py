@@ -22,6 +22,9 @@ MEANING = {
     "utilisation": "ideal ÷ drain",
     "slot_error_ms": "arrival − booked slot",
     "priority_latency_ms": "urgent mail: handed in → arrival",
+    "big_tenant_latency_ms": "bulk mail of the tenant that had more than the others: handed in → arrival",
+    "rest_latency_ms": "the same over all of the others",
+    "rest_p99_ms": "the same for each of them",
     "redis_calls_per_mail": "commands that the functions sent to Redis; those inside scripts apart",
 }
 
@@ -31,7 +34,7 @@ STYLE = """
   svg { width: 100%; height: auto }
   table { border-collapse: collapse; margin: 1.5rem 0; width: 100% }
   td, th { padding: .3rem .8rem; border-bottom: 1px solid #8886; text-align: left; vertical-align: top }
-  td.value { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap }
+  td.value { text-align: right; font-variant-numeric: tabular-nums; min-width: 12rem }
   td.meaning { opacity: .75 }
   code { font-size: .95em }
 """

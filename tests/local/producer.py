@@ -39,16 +39,18 @@ class Producer:
     def __init__(self, stack: Stack, plan: Plan) -> None:
         self.handed_in: dict[Key, HandedIn] = {}
         self._plan = plan
-        self._sqs: Any = stack.client("sqs", max_pool_connections=THREADS + 1)
+        self._sqs: Any = stack.client("sqs", max_pool_connections=THREADS + 2)
         self._queues = {
             "bulk": stack.outputs["BulkIntakeQueueUrl"],
             "priority": stack.outputs["PriorityIntakeQueueUrl"],
         }
         self._stop = threading.Event()
-        self._urgent = threading.Thread(target=self._hand_in_urgent, name="urgent", daemon=True)
+        self._trickle = self._thread("trickle", "bulk", plan.trickle, plan.trickle_seconds)
+        self._urgent = self._thread("urgent", "priority", plan.urgent, 1 / URGENT_PER_SECOND)
 
     def hand_in_burst(self, taken: Callable[[int], None]) -> None:
-        """Hand in all bulk mail as fast as the queue takes it, then start the urgent mail."""
+        """Hand in the burst as fast as the queue takes it, then start the urgent mail. The trickle starts first."""
+        self._trickle.start()
         by_lane = [(lane, [mail for mail in self._plan.burst if mail.lane == lane]) for lane in ("bulk", "priority")]
         with ThreadPoolExecutor(THREADS) as pool:
             calls = [(lane, batch) for lane, mails in by_lane for batch in batches(mails)]
@@ -58,7 +60,7 @@ class Producer:
 
     def finished(self) -> bool:
         """Whether everything was handed in."""
-        return not self._urgent.is_alive()
+        return not (self._urgent.is_alive() or self._trickle.is_alive())
 
     def stop(self) -> None:
         """Give up on what was not handed in yet."""
@@ -72,9 +74,13 @@ class Producer:
             self.handed_in[batch[int(entry["Id"])].key] = HandedIn(lane=lane, at_ms=at_ms)
         return len(answer.get("Successful", []))
 
-    def _hand_in_urgent(self) -> None:
+    def _thread(self, name: str, lane: str, mails: list[Mail], seconds: float) -> threading.Thread:
+        return threading.Thread(target=self._hand_in_evenly, args=(lane, mails, seconds), name=name, daemon=True)
+
+    def _hand_in_evenly(self, lane: str, mails: list[Mail], seconds: float) -> None:
+        """One mail every so many seconds. After a delay it hands in what is due, and is in time again."""
         begun = time.monotonic()
-        for number, mail in enumerate(self._plan.urgent, start=1):
-            if self._stop.wait(max(0.0, begun + number / URGENT_PER_SECOND - time.monotonic())):
+        for number, mail in enumerate(mails, start=1):
+            if self._stop.wait(max(0.0, begun + number * seconds - time.monotonic())):
                 return
-            self._hand_in("priority", [mail])
+            self._hand_in(lane, [mail])

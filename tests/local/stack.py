@@ -188,10 +188,9 @@ def _create_configuration_sets(ses_endpoint: str, names: list[str]) -> None:
                 raise LocalError(f"{ses_endpoint} refused configuration set {name}: {error}") from error
 
 
-def _deploy(
-    processes: Processes, template: Path, knobs: Knobs, tenants: list[str], endpoint_url: str, redis_url: str
-) -> None:
-    overrides = {
+def parameters(knobs: Knobs, tenants: list[str], redis_url: str) -> dict[str, str]:
+    """The template's parameters. Those of knobs that were not given are left to it."""
+    given = {
         "Architecture": _architecture(),
         "RedisUrl": redis_url,
         "SendRate": knobs.rate.text,
@@ -201,9 +200,19 @@ def _deploy(
         "HorizonSeconds": str(knobs.horizon_seconds),
         "SendMaximumConcurrency": str(knobs.send_concurrency),
         "Tenants": ",".join(f"{name}={name}" for name in tenants),
+        "SlotHolders": "arn:aws:iam::000000000000:root",
     }
     if knobs.burst:
-        overrides["Burst"] = knobs.burst
+        given["Burst"] = knobs.burst
+    if knobs.slice:
+        given["Slice"] = knobs.slice
+    return given
+
+
+def _deploy(
+    processes: Processes, template: Path, knobs: Knobs, tenants: list[str], endpoint_url: str, redis_url: str
+) -> None:
+    overrides = parameters(knobs, tenants, redis_url)
     command = [
         tool("sam"), "deploy", "--config-file", ROOT / "samconfig.toml", "--config-env", "local",
         "--template-file", template, "--stack-name", STACK_NAME, "--region", REGION,

@@ -27,10 +27,10 @@ def arrivals(seconds: int, rate: int) -> list[Arrival]:
     ]
 
 
-def result(of: list[Arrival], limit: float = 20) -> dict[str, object]:
+def result(of: list[Arrival], limit: float = 20, big: str | None = None) -> dict[str, object]:
     taken = {a.key: HandedIn(a.lane, 1_700_000_000_000) for a in of}
     return report(mails=len(of), handed_in=taken, arrivals=of, limit_per_second=limit,
-                  budget_per_second=limit * 0.98, redis_calls=1)  # fmt: skip
+                  budget_per_second=limit * 0.98, redis_calls=1, big=big)  # fmt: skip
 
 
 @pytest.mark.parametrize(("seconds", "rate"), [(1, 1), (30, 20), (400, 3), (5000, 1)])
@@ -50,10 +50,12 @@ def test_the_picture_is_well_formed(made: list[Arrival], limit: float) -> None:
     assert {"limit", "budget"} <= drawn
     assert ("throttled" in drawn) == any(a.outcome == "throttled" for a in made)
     assert "<svg" in html(of_run, svg(of_run, made))
+    beside_a_big_one = result(made, limit, big="acme")
+    assert "rest_p99_ms" in html(beside_a_big_one, svg(beside_a_big_one, made))
 
 
 def test_every_field_has_its_meaning() -> None:
-    assert list(MEANING) == list(result([]))
+    assert list(MEANING) == list(result([], big="acme"))
 
 
 @pytest.mark.parametrize(("span", "most", "step"), [(105, 5, 50), (1, 10, 0.1), (31, 10, 5), (100, 10, 10)])

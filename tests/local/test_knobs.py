@@ -13,6 +13,7 @@ def test_defaults() -> None:
     assert (knobs.mails, knobs.rate.text, knobs.rate.per_second, knobs.budget_per_second) == (3000, "100/s", 100, 98)
     assert (knobs.guard, knobs.burst, knobs.reserve.text, knobs.model) == (0.99, "", "2/s", "bucket")
     assert knobs.tenant_names() == ["tenant-1"]
+    assert (knobs.skewed, knobs.slice) == (False, "")
 
 
 @pytest.mark.parametrize(
@@ -47,6 +48,21 @@ def test_rates(text: str, per_second: float) -> None:
         ({"MODEL": "leaky"}, "MODEL=leaky"),
         ({"TENANTS": "0"}, "TENANTS=0"),
         ({"HORIZON": "901"}, "HORIZON=901"),
+        *(
+            ({"SLICE": text}, f"SLICE={text}: give a share from 0 to 0.5")
+            for text in ("0.51", "0.6", "1", "0.", ".1", "0.005", "-0.1", "5%", "0.٣")
+        ),
+        *(
+            ({"SKEW": text, "TENANTS": "2"}, f"SKEW={text}: give a number from 1 to 1,000,000")
+            for text in ("0", "0.5", "-2", "much", "1.0001", "1000001", "1e1", "nan", "٣")
+        ),
+        ({"SKEW": "10"}, "SKEW=10 with one tenant: .* give TENANTS=2 or more, or leave SKEW out"),
+        ({"SKEW": "1.001", "TENANTS": "1"}, "SKEW=1.001 with one tenant"),
+        (
+            {"SKEW": "10", "TENANTS": "3", "MAILS": "30"},
+            "SKEW=10 with MAILS=30 and TENANTS=3: .* give MAILS=31 or more",
+        ),
+        ({"SKEW": "10", "TENANTS": "2", "FILE": __file__}, "SKEW=10 with FILE=.*: .* leave one of them out"),
         ({"FILE": "nowhere.csv"}, "FILE=nowhere.csv: no such file"),
     ],
 )
@@ -70,6 +86,11 @@ def test_the_default_headroom_and_guard_are_far_enough_apart() -> None:
         {"BURST": "100"},
         {"BURST": "1", "RATE": "0.5"},
         {"TENANTS": "100"},
+        *({"SLICE": text} for text in ("0", "0.0", "0.05", "0.4", "0.49", "0.5", "0.50")),
+        {"SKEW": "1"},
+        {"SKEW": "1.0", "FILE": __file__},
+        {"SKEW": "2.5", "TENANTS": "2"},
+        {"SKEW": "1000000", "TENANTS": "100"},
     ],
 )
 def test_what_the_functions_run_with(env: dict[str, str]) -> None:

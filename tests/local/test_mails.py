@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -72,6 +73,48 @@ def test_mail_is_spread_over_the_tenants() -> None:
         "tenant-3": 3,
     }
     assert {mail.lane for mail in plan.urgent} == {"priority"}
+
+
+@pytest.mark.parametrize(
+    ("mails", "tenants", "skew", "big", "each"),
+    [
+        (3000, 3, "10", 2500, 250),
+        (3000, 2, "1.5", 1800, 1200),
+        (1000, 4, "7", 700, 100),
+        (1001, 4, "7", 701, 100),
+        (1009, 4, "7", 709, 100),
+        (3000, 5, "1000", 2960, 10),
+        (31, 3, "1.001", 11, 10),
+        (5000, 100, "1000000", 4010, 10),
+    ],
+)
+def test_skew_divides_the_mails(mails: int, tenants: int, skew: str, big: int, each: int) -> None:
+    plan = Plan.of(Knobs.read({"MAILS": str(mails), "TENANTS": str(tenants), "SKEW": skew, "PRIORITY": "7"}))
+    others = [f"tenant-{number}" for number in range(2, tenants + 1)]
+    assert (plan.big, plan.tenants) == ("tenant-1", ["tenant-1", *others])
+    assert Counter(mail.key[0] for mail in plan.burst) == {"tenant-1": big}
+    assert Counter(mail.key[0] for mail in plan.trickle) == dict.fromkeys(others, each)
+    assert {mail.lane for mail in plan.burst + plan.trickle} == {"bulk"}
+    assert (len(plan), plan.recipients, len(plan.urgent)) == (mails + 7, mails + 7, 7)
+    everything = plan.burst + plan.trickle + plan.urgent
+    assert len({mail.key[1] for mail in everything}) == len(everything), "each mail has a send id of its own"
+
+
+def test_the_trickle_is_even_in_time_and_over_the_tenants() -> None:
+    knobs = Knobs.read({"MAILS": "3000", "TENANTS": "4", "SKEW": "7", "RATE": "50", "HEADROOM": "0.8", "GUARD": "0.9"})
+    plan = Plan.of(knobs)
+    assert len(plan.trickle) * plan.trickle_seconds == pytest.approx(3000 / (50 * 0.8))
+    assert plan.trickle_seconds == pytest.approx(75 / 900)
+    tenants = [mail.key[0] for mail in plan.trickle]
+    assert tenants == ["tenant-2", "tenant-3", "tenant-4"] * 300
+    numbers = [mail.key[1] for mail in plan.burst + plan.trickle]
+    assert numbers == sorted(numbers)
+
+
+@pytest.mark.parametrize("env", [{}, {"TENANTS": "3"}, {"TENANTS": "3", "SKEW": "1"}])
+def test_without_skew_all_is_handed_in_at_once(env: dict[str, str]) -> None:
+    plan = Plan.of(Knobs.read(env))
+    assert (len(plan.burst), plan.trickle, plan.big) == (3000, [], None)
 
 
 def test_batches_are_cut_by_count_and_by_bytes() -> None:

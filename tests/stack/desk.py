@@ -53,11 +53,11 @@ class Desk:
             answer = self._sqs.send_message_batch(QueueUrl=url, Entries=entries)
             assert len(answer["Successful"]) == len(entries), answer
 
-    def invoke_reserve(self, *requests: dict[str, Any]) -> list[dict[str, Any]]:
+    def invoke_reserve(self, *requests: dict[str, Any], **more: Any) -> list[dict[str, Any]]:
         """Invoke `reserve` directly; its results."""
         answer = self._lambda.invoke(
             FunctionName=self.stack.outputs["ReserveFunctionName"],
-            Payload=json.dumps({"messages": requests}).encode(),
+            Payload=json.dumps({"messages": requests} | more).encode(),
         )
         payload = json.loads(answer["Payload"].read())
         assert "FunctionError" not in answer, payload

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from datetime import datetime
 
+from tests.local.queues import LIVE
 from tests.stack.desk import Desk, key, request, times_sent
 
 
@@ -35,3 +36,19 @@ def test_answers_come_in_the_order_of_the_questions(desk: Desk, send_id: Callabl
     assert len(slots) == 20
     assert slots == sorted(slots)
     assert times_sent(desk.settled(map(key, made))) == dict.fromkeys(map(key, made), 1)
+
+
+def test_a_service_that_sends_by_itself_gets_slots_and_nothing_else_happens(
+    desk: Desk, send_id: Callable[[], str]
+) -> None:
+    good, bad = {"tenant": "tenant-1", "recipients": 3, "send_id": send_id()}, {"tenant": "nobody"}
+    before = time.time() * 1000
+    bulk, refused, priority = desk.invoke_reserve(good, bad, good | {"lane": "priority"}, enqueue=False)
+    assert {output: desk.queues.depth(output) for output in LIVE} == dict.fromkeys(LIVE, 0)
+
+    for slot in (bulk, priority):
+        assert (slot["send_id"], slot["status"]) == (good["send_id"], "slot")
+        assert before - 1000 <= slot["slot_ms"] <= before + 30_000
+        assert 0 <= slot["wait_ms"] <= 30_000
+    assert (refused["status"], refused["reason"]) == ("refused", "unknown_tenant")
+    assert desk.arrivals([("tenant-1", good["send_id"])]) == []

@@ -6,12 +6,16 @@ from cloudformation import Stack
 OWN_VPC = {"VpcId": "vpc-0123456789abcdef0", "SubnetIds": "subnet-0123456789abcdef0,subnet-0123456789abcdef1"}
 OWN_REDIS = {"RedisUrl": "rediss://redis.example.com:6380"}
 OWN_GROUP = {"FunctionSecurityGroupId": "sg-0123456789abcdef0"}
+HOLDERS = {
+    "SlotHolders": "arn:aws:iam::123456789012:role/news/letter,arn:aws:iam::210987654321:root",
+}
 TOPIC = {"AlarmTopicArn": "arn:aws:sns:eu-west-1:123456789012:alarms"}
 
 CHOICES = {
     "all made": {},
     "one cache node": {"CacheFailover": "false"},
     "alarm topic": TOPIC,
+    "slot holders": HOLDERS,
     "own VPC": OWN_VPC,
     "own VPC and security group": OWN_VPC | OWN_GROUP,
     "own Redis": OWN_REDIS,

@@ -1,10 +1,11 @@
 """The functions: their code, their events, their environment, their logs, what they may do."""
 
+import json
 import re
 
 import pytest
 from cloudformation import ROOT, Stack, load
-from conftest import CHOICES
+from conftest import CHOICES, HOLDERS
 
 BOTH = {
     "POWERTOOLS_LOG_LEVEL",
@@ -13,14 +14,17 @@ BOTH = {
     "SENDSLOT_BUDGET",
     "SENDSLOT_BULK_SEND_QUEUE_URL",
     "SENDSLOT_BURST",
+    "SENDSLOT_DAILY_QUOTA",
     "SENDSLOT_GUARD",
     "SENDSLOT_HEADROOM",
     "SENDSLOT_HORIZON_SECONDS",
+    "SENDSLOT_HOURLY_CAP",
     "SENDSLOT_LIMIT",
     "SENDSLOT_MAX_MESSAGE_AGE_SECONDS",
     "SENDSLOT_PRIORITY_SEND_QUEUE_URL",
     "SENDSLOT_REDIS_URL",
     "SENDSLOT_RESERVE",
+    "SENDSLOT_SLICE",
     "SENDSLOT_TENANTS",
 }
 ENVIRONMENT = {
@@ -30,6 +34,7 @@ ENVIRONMENT = {
         "SENDSLOT_BULK_INTAKE_QUEUE_URL",
         "SENDSLOT_PRIORITY_INTAKE_DLQ_URL",
         "SENDSLOT_PRIORITY_INTAKE_QUEUE_URL",
+        "SENDSLOT_SLOTS_ONLY",
     },
     "SendFunction": BOTH
     | {
@@ -40,12 +45,15 @@ ENVIRONMENT = {
 }
 PARAMETER_OF = {
     "SENDSLOT_LIMIT": ("SendRate", "11.2/s"),
+    "SENDSLOT_DAILY_QUOTA": ("DailyQuota", "50000"),
+    "SENDSLOT_HOURLY_CAP": ("HourlyCap", "1000"),
     "SENDSLOT_HEADROOM": ("Headroom", "0.75"),
     "SENDSLOT_GUARD": ("Guard", "0.78"),
     "SENDSLOT_BURST": ("Burst", "1"),
     "SENDSLOT_RESERVE": ("PriorityReserve", "20/h"),
+    "SENDSLOT_SLICE": ("Slice", "0.125"),
     "SENDSLOT_HORIZON_SECONDS": ("HorizonSeconds", "900"),
-    "SENDSLOT_TENANTS": ("Tenants", "acme=acme-set,beta"),
+    "SENDSLOT_TENANTS": ("Tenants", "acme=acme-set:3,beta"),
     "SENDSLOT_MAX_MESSAGE_AGE_SECONDS": ("MaxMessageAgeSeconds", "3600"),
     "SENDSLOT_BUDGET": ("Budget", "other"),
     "POWERTOOLS_LOG_LEVEL": ("LogLevel", "DEBUG"),
@@ -202,6 +210,40 @@ def test_send_may_move_messages_and_send_mail(stack):
     }
 
 
+def test_slot_holders_may_only_invoke_reserve():
+    stack = Stack(HOLDERS)
+    assert allowed(stack, "SlotHolderRole") == {"lambda:InvokeFunction": {"{ReserveFunction.Arn}"}}
+    role = stack.resources["SlotHolderRole"]["Properties"]
+    assert role.keys() == {"Description", "AssumeRolePolicyDocument", "Policies"}
+    assert stack.outputs["SlotHolderRoleArn"] == "{SlotHolderRole.Arn}"
+
+
+@pytest.mark.parametrize("holders", [HOLDERS["SlotHolders"], "arn:aws:iam::123456789012:root"])
+def test_exactly_the_named_become_slot_holders(holders):
+    role = Stack({"SlotHolders": holders}).resources["SlotHolderRole"]["Properties"]
+    (trust,) = role["AssumeRolePolicyDocument"]["Statement"]
+    assert trust == {"Effect": "Allow", "Principal": {"AWS": holders.split(",")}, "Action": "sts:AssumeRole"}
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_slots_only_are_for_slot_holders(choice):
+    stack = Stack(CHOICES[choice])
+    held = choice == "slot holders"
+    variables = functions(stack)["ReserveFunction"]["Properties"]["Environment"]["Variables"]
+    assert variables["SENDSLOT_SLOTS_ONLY"] == ("on" if held else "off")
+    assert ("SlotHolderRole" in stack.resources) == held
+    assert ("SlotHolderRoleArn" in stack.outputs) == held
+
+
+def test_as_many_slot_holders_as_the_parameter_takes_fit_into_a_trust_policy():
+    """IAM takes 2,048 characters, white space not counted."""
+    most = load("template.yaml")["Parameters"]["SlotHolders"]["MaxLength"]
+    shortest = "arn:aws:iam::123456789012:root"
+    holders = ",".join([shortest] * ((most + 1) // (len(shortest) + 1)))
+    policy = Stack({"SlotHolders": holders}).resources["SlotHolderRole"]["Properties"]["AssumeRolePolicyDocument"]
+    assert len(json.dumps(policy, separators=(",", ":"))) <= 2048
+
+
 def test_only_send_may_send_mail_and_nobody_may_do_anything_at_all(stack):
     for role in stack.all("AWS::IAM::Role"):
         for action, resources in allowed(stack, role).items():
@@ -214,6 +256,7 @@ def test_only_send_may_send_mail_and_nobody_may_do_anything_at_all(stack):
 def test_roles_belong_to_lambda_and_manage_interfaces_only_in_a_vpc(choice):
     stack = Stack(CHOICES[choice])
     roles = stack.all("AWS::IAM::Role")
+    roles.pop("SlotHolderRole", None)  # looked at above
     assert roles.keys() == {f"{name.removesuffix('Function')}Role" for name in functions(stack)}
     for role in roles.values():
         (trust,) = role["Properties"]["AssumeRolePolicyDocument"]["Statement"]

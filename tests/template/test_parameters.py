@@ -95,6 +95,10 @@ def test_many_tenants_are_checked_in_no_time():
         Stack({"Tenants": f"{names},349"})
     with pytest.raises(Refused, match="Tenants"):
         Stack({"Tenants": ",".join(["a" * 60] * 40)})
+    weighed = ",".join(f"{n}:9" for n in range(350))
+    assert Stack({"Tenants": weighed})
+    with pytest.raises(Refused, match="Tenants"):
+        Stack({"Tenants": f"{weighed},349=x:9"})
     assert time.monotonic() - began < 2
 
 
@@ -115,6 +119,28 @@ def test_a_guard_no_higher_than_the_headroom_is_refused(parameters):
         ("ReserveMaximumConcurrency", ["2", "1000"], ["1", "1001"]),
         ("SendMaximumConcurrency", ["2", "1000"], ["1", "1001"]),
         ("SendTimeoutSeconds", ["20", "60"], ["10", "900"]),
+        (
+            "SlotHolders",
+            [
+                "",
+                "arn:aws:iam::123456789012:root",
+                "arn:aws:iam::123456789012:role/news",
+                "arn:aws-us-gov:iam::123456789012:role/a/b.c@d/e+f=g_h-i,arn:aws:iam::123456789012:root",
+            ],
+            [
+                "*",
+                "123456789012",
+                "arn:aws:iam::123456789012:*",
+                "arn:aws:iam::123456789012:role/*",
+                "arn:aws:iam::*:root",
+                "arn:aws:iam::123456789012:user/ann",
+                "arn:aws:sts::123456789012:assumed-role/news/session",
+                "arn:aws:iam::123456789012:role/",
+                "arn:aws:iam::123456789012:root,",
+                "arn:aws:iam::123456789012:root, arn:aws:iam::123456789012:role/news",
+                ",".join(["arn:aws:iam::123456789012:root"] * 59),
+            ],
+        ),
         (
             "AlarmTopicArn",
             ["", "arn:aws:sns:eu-west-1:123456789012:t", "arn:aws-us-gov:sns:us-gov-west-1:123456789012:t"],

@@ -65,6 +65,21 @@ pub enum Status {
         /// How long until its slot, about.
         estimate_ms: u64,
     },
+    /// The caller may send it then, by itself.
+    Slot {
+        /// When it may go.
+        #[serde(serialize_with = "rfc3339")]
+        slot: Moment,
+        /// The same in Unix milliseconds.
+        slot_ms: u64,
+        /// How long until then.
+        wait_ms: u64,
+    },
+    /// There is no slot for the caller yet, and none is kept: ask again.
+    RetryAfter {
+        /// How long until it should ask.
+        retry_after_ms: u64,
+    },
     /// It will never be sent as it is.
     Refused {
         /// A [`Refusal::code`].
@@ -84,6 +99,8 @@ pub enum Status {
 pub(crate) enum Outcome {
     Booked { slot: Moment, delay: Millis },
     Waiting { delay: Millis, estimate: Millis },
+    Slot { slot: Moment, delay: Millis },
+    RetryAfter { delay: Millis },
     Refused(Refusal),
     Failed(Failure),
 }
@@ -114,6 +131,14 @@ impl From<Outcome> for Status {
             Outcome::Waiting { delay, estimate } => Self::Waiting {
                 wait_ms: delay.0,
                 estimate_ms: estimate.0,
+            },
+            Outcome::Slot { slot, delay } => Self::Slot {
+                slot,
+                slot_ms: slot.0,
+                wait_ms: delay.0,
+            },
+            Outcome::RetryAfter { delay } => Self::RetryAfter {
+                retry_after_ms: delay.0,
             },
             Outcome::Refused(refusal) => Self::Refused {
                 reason: refusal.code(),

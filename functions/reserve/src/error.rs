@@ -13,9 +13,10 @@ pub enum HandlerError {
     /// More than one call takes.
     #[error("{0} messages: hand in at most {MAX_DIRECT} a call")]
     TooManyMessages(usize),
-    /// Not built yet.
+    /// Slots alone aren't given away here.
     #[error(
-        "\"enqueue\": false is not supported: leave it out, and the mail is put on its send queue"
+        "\"enqueue\": false is not allowed: name who may book slots only in the stack's parameter SlotHolders, \
+         or leave it out, and the mail is put on its send queue"
     )]
     SlotsOnly,
     /// A record without an id: its failure could not be told.

@@ -1,4 +1,5 @@
-//! What an invocation is given: messages of an intake queue, or requests of a direct caller.
+//! What an invocation is given: messages of an intake queue, or requests of a direct caller, for mail or
+//! for slots only.
 
 use std::collections::HashMap;
 
@@ -22,7 +23,8 @@ pub const REASON: &str = "SendslotReason";
 /// The same in words.
 pub const DETAIL: &str = "SendslotDetail";
 
-/// Either `{"Records": […]}`, as Lambda hands over messages of a queue, or `{"messages": […]}`.
+/// Either `{"Records": […]}`, as Lambda hands over messages of a queue, or `{"messages": […]}`, with
+/// `"enqueue": false` for slots only.
 ///
 /// The Lambda runtime answers and logs why one can't be read, and serde would quote what it found, which
 /// may be an address: the error says where it stands and nothing else.
@@ -71,6 +73,8 @@ pub(crate) enum Batch {
     Queued(Vec<(String, Incoming)>),
     /// Requests of a direct caller.
     Direct(Vec<Incoming>),
+    /// Requests of a direct caller for slots only, as JSON.
+    SlotsOnly(Vec<String>),
 }
 
 impl Event {
@@ -91,9 +95,14 @@ impl Event {
                     .map(|record| queued(record, intake, now));
                 Ok(Batch::Queued(records.collect::<Result<_, _>>()?))
             }
-            (None, Some(_)) if enqueue == Some(false) => Err(HandlerError::SlotsOnly),
             (None, Some(messages)) if messages.len() > MAX_DIRECT => {
                 Err(HandlerError::TooManyMessages(messages.len()))
+            }
+            (None, Some(messages)) if enqueue == Some(false) => {
+                let texts = messages
+                    .into_iter()
+                    .map(|message| String::from(Box::<str>::from(message)));
+                Ok(Batch::SlotsOnly(texts.collect()))
             }
             (None, Some(messages)) => {
                 let direct = |message: Box<RawValue>| Incoming {

@@ -3,19 +3,21 @@
 use std::collections::{HashMap, hash_map::Entry};
 
 use futures_util::future::join_all;
-use sendslot_domain::{Cell, Lane, Millis, Moment, SendId, TenantName};
+use sendslot_domain::{Lane, Millis, Moment, SendId, TenantName};
 use sendslot_mail::{Refusal, SendRequest, request};
 use sendslot_runtime::{
     ByLane, Metrics, Queue, ReserveSettings,
     queue::{self, Attribute, MAX_DELAY_SECONDS, Message, NotSent, SendBatch},
 };
-use sendslot_schedule::{Ask, Booking, ScheduleError, Slot, Standing};
+use sendslot_schedule::{Ask, Booking, Slot, Standing, Unused};
 
 use crate::{
     answer::{Answer, Failure, Outcome, Ticket},
+    booking::{self, NotBooked},
     error::HandlerError,
     event::{Batch, DETAIL, Event, FIRST_SEEN, Incoming, PLACE, REASON},
     ports::Book,
+    slots,
 };
 
 /// The longest delay of a message.
@@ -41,7 +43,7 @@ struct Slip {
     there: Outcome,
     not_there: fn(NotSent) -> Failure,
     /// What to give back when it doesn't.
-    cells: Vec<(Cell, u32)>,
+    unused: Option<Unused>,
 }
 
 /// Messages to put on the queues of one lane.
@@ -50,8 +52,8 @@ struct Mailbag {
     send: Vec<(Message, Slip)>,
     intake: Vec<(Message, Slip)>,
     dead: Vec<(Message, Slip)>,
-    /// Cells to give back.
-    release: Vec<(Cell, u32)>,
+    /// Slots to give back.
+    release: Vec<Unused>,
 }
 
 /// Which outcome is known of which request.
@@ -70,7 +72,8 @@ impl<B: Book, Q: SendBatch> Reserve<B, Q> {
     /// Takes one event at the moment `now`. Answers with the metrics of the lanes that were used.
     ///
     /// # Errors
-    /// When the event is none of ours, or when nothing can be booked for a direct caller.
+    /// When the event is none of ours, when slots only aren't allowed, or when nothing can be booked for a
+    /// direct caller.
     pub async fn handle(
         &self,
         event: Event,
@@ -89,6 +92,14 @@ impl<B: Book, Q: SendBatch> Reserve<B, Q> {
                 let metrics = self.report(&outcomes);
                 (Answer::direct(outcomes)?, metrics)
             }
+            Batch::SlotsOnly(_) if !self.settings.slots_only => {
+                return Err(HandlerError::SlotsOnly);
+            }
+            Batch::SlotsOnly(messages) => {
+                let outcomes = slots::run(&self.schedule, &messages).await;
+                let metrics = self.report(&outcomes);
+                (Answer::direct(outcomes)?, metrics)
+            }
         };
         Ok((answer, metrics))
     }
@@ -99,6 +110,7 @@ impl<B: Book, Q: SendBatch> Reserve<B, Q> {
         let mut done = Done::with_capacity(batch.len());
         let mut copies = Vec::new();
         let mut ready = ByLane::<Vec<Ready>>::default();
+        let mut leaving = ByLane::<Vec<Ask>>::default();
         let mut bags = ByLane::<Mailbag>::default();
         let mut firsts = Firsts::default();
         for (index, incoming) in batch.into_iter().enumerate() {
@@ -117,37 +129,47 @@ impl<B: Book, Q: SendBatch> Reserve<B, Q> {
                 fresh,
             });
             let bag = bags.get_mut(lane);
-            match admitted {
+            let known = admitted.map(|(_, request)| (firsts.check(index, &request), request));
+            if let Ok((First::Itself, request)) = known {
+                ready.get_mut(lane).push(Ready {
+                    index,
+                    incoming,
+                    request,
+                });
+                continue;
+            }
+            leaving.get_mut(lane).extend(leave(&incoming));
+            match known {
                 Err(refusal) => refuse(index, incoming, refusal, bag, &mut done),
-                Ok((lane, request)) => match firsts.check(index, &request) {
-                    First::Itself => ready.get_mut(lane).push(Ready {
-                        index,
-                        incoming,
-                        request,
-                    }),
-                    First::CopyOf(first) => copies.push((index, first)),
-                    First::Other => refuse(index, incoming, Refusal::Conflict, bag, &mut done),
-                },
+                Ok((First::CopyOf(first), _)) => copies.push((index, first)),
+                Ok(_) => refuse(index, incoming, Refusal::Conflict, bag, &mut done),
             }
         }
 
-        match self.book(&ready, &mut bags).await {
+        // What leaves its line does so first: others behind it may have its turn.
+        let mut asks = leaving.clone();
+        for lane in Lane::ALL {
+            let ready = ready.get(lane).iter().map(Ready::ask);
+            asks.get_mut(lane).extend(ready);
+        }
+        match booking::book(&self.schedule, &asks).await {
             Ok(bookings) => {
                 let ByLane { priority, bulk } = ready;
                 for (lane, ready) in [(Lane::Priority, priority), (Lane::Bulk, bulk)] {
-                    for (ready, booking) in ready.into_iter().zip(bookings.get(lane)) {
+                    let bookings = &bookings.get(lane)[leaving.get(lane).len()..];
+                    for (ready, booking) in ready.into_iter().zip(bookings) {
                         pack(lane, ready, booking, bags.get_mut(lane), &mut done);
                     }
                 }
             }
-            Err(error) => {
+            Err(NotBooked { why, unused }) => {
                 let failed = ready.priority.iter().chain(&ready.bulk);
                 done.extend(failed.map(|r| {
-                    (
-                        r.index,
-                        Outcome::Failed(Failure::Schedule(error.to_string())),
-                    )
+                    let failure = Failure::Schedule(why.to_string());
+                    (r.index, Outcome::Failed(failure))
                 }));
+                bags.priority.release = unused.priority;
+                bags.bulk.release = unused.bulk;
             }
         }
         let ByLane { priority, bulk } = bags;
@@ -184,47 +206,7 @@ impl<B: Book, Q: SendBatch> Reserve<B, Q> {
         Ok((lane, request))
     }
 
-    /// Books all of them, in one call per lane. Either all are answered or none is booked.
-    async fn book(
-        &self,
-        ready: &ByLane<Vec<Ready>>,
-        bags: &mut ByLane<Mailbag>,
-    ) -> Result<ByLane<Vec<Booking>>, ScheduleError> {
-        let mut bookings = ByLane::<Vec<Booking>>::default();
-        for lane in Lane::ALL {
-            let asks: Vec<Ask> = ready.get(lane).iter().map(Ready::ask).collect();
-            if asks.is_empty() {
-                continue;
-            }
-            let answered = match self.schedule.book(lane, &asks).await {
-                Ok(answers) if answers.len() == asks.len() => Ok(answers),
-                Ok(answers) => Err(ScheduleError::Answer {
-                    script: "book",
-                    answer: format!("{} bookings to {} asks", answers.len(), asks.len()),
-                }),
-                Err(error) => Err(error),
-            };
-            match answered {
-                Ok(answers) => *bookings.get_mut(lane) = answers,
-                Err(error) => {
-                    for lane in Lane::ALL {
-                        let cells = bookings
-                            .get(lane)
-                            .iter()
-                            .filter_map(|booking| match booking {
-                                Booking::Slot(slot) => Some(&slot.cells),
-                                Booking::Wait(_) | Booking::UnknownTenant => None,
-                            });
-                        bags.get_mut(lane).release.extend(cells.flatten());
-                    }
-                    return Err(error);
-                }
-            }
-        }
-        Ok(bookings)
-    }
-
-    /// Puts a lane's messages on its queues, and gives back the cells of those that didn't get there.
+    /// Puts a lane's messages on its queues, and gives back the slots of those that didn't get there.
     async fn post(&self, lane: Lane, bag: Mailbag) -> Done {
         let settings = &self.settings;
         let posts = [
@@ -234,27 +216,22 @@ impl<B: Book, Q: SendBatch> Reserve<B, Q> {
         ];
         let mut release = bag.release;
         let mut done = Done::new();
-        for (outcomes, cells) in join_all(posts).await {
+        for (outcomes, unused) in join_all(posts).await {
             done.extend(outcomes);
-            release.extend(cells);
+            release.extend(unused);
         }
-        if !release.is_empty()
-            && let Err(error) = self.schedule.release(lane, &release).await
-        {
-            // They stay empty, which costs their part of the rate and nothing else.
-            tracing::error!(lane = lane.as_str(), cells = release.len(), %error, "cells not released");
-        }
+        booking::release(&self.schedule, lane, &release).await;
         done
     }
 
-    async fn post_to(&self, queue: &Queue, mail: Vec<(Message, Slip)>) -> (Done, Vec<(Cell, u32)>) {
+    async fn post_to(&self, queue: &Queue, mail: Vec<(Message, Slip)>) -> (Done, Vec<Unused>) {
         let (messages, slips): (Vec<_>, Vec<_>) = mail.into_iter().unzip();
         let sent = queue::send_all(&self.queues, queue, &messages).await;
         let mut release = Vec::new();
         let outcomes = slips.into_iter().zip(sent).map(|(slip, sent)| match sent {
             Ok(()) => (slip.index, slip.there),
             Err(why) => {
-                release.extend(slip.cells);
+                release.extend(slip.unused);
                 (slip.index, Outcome::Failed((slip.not_there)(why)))
             }
         });
@@ -268,8 +245,16 @@ impl<B: Book, Q: SendBatch> Reserve<B, Q> {
         for lane in Lane::ALL {
             let mut metrics = Metrics::new(&common.namespace, &common.service, Some(lane));
             let here = outcomes.iter().filter(|(ticket, _)| ticket.lane == lane);
-            let mut count = [0_usize; 5];
-            let [accepted, booked, waiting, refused, failed] = &mut count;
+            let mut count = [0_usize; 7];
+            let [
+                accepted,
+                booked,
+                waiting,
+                refused,
+                failed,
+                slots_only,
+                retry_after,
+            ] = &mut count;
             for (ticket, outcome) in here {
                 let send_id = ticket.send_id.as_ref().map(SendId::as_str);
                 match outcome {
@@ -278,6 +263,17 @@ impl<B: Book, Q: SendBatch> Reserve<B, Q> {
                         metrics.longest("BookedAheadMs", *delay);
                     }
                     Outcome::Waiting { .. } => *waiting += 1,
+                    // Booked, but not accepted: nothing of the mail is here.
+                    Outcome::Slot { delay, .. } => {
+                        *booked += 1;
+                        *slots_only += 1;
+                        metrics.longest("BookedAheadMs", *delay);
+                        continue;
+                    }
+                    Outcome::RetryAfter { .. } => {
+                        *retry_after += 1;
+                        continue;
+                    }
                     Outcome::Refused(refusal) => {
                         *refused += 1;
                         let (reason, detail) = (refusal.code(), refusal.to_string());
@@ -292,10 +288,18 @@ impl<B: Book, Q: SendBatch> Reserve<B, Q> {
                 }
                 *accepted += usize::from(ticket.fresh);
             }
-            if count == [0; 5] {
+            if count == [0; 7] {
                 continue;
             }
-            let [accepted, booked, waiting, refused, failed] = count;
+            let [
+                accepted,
+                booked,
+                waiting,
+                refused,
+                failed,
+                slots_only,
+                retry_after,
+            ] = count;
             tracing::info!(
                 lane = lane.as_str(),
                 accepted,
@@ -303,6 +307,8 @@ impl<B: Book, Q: SendBatch> Reserve<B, Q> {
                 waiting,
                 refused,
                 failed,
+                slots_only,
+                retry_after,
                 "batch"
             );
             metrics.count("Accepted", accepted);
@@ -310,6 +316,9 @@ impl<B: Book, Q: SendBatch> Reserve<B, Q> {
             metrics.count("Waiting", waiting);
             metrics.count("Refused", refused);
             metrics.count("EnqueueFailed", failed);
+            if self.settings.slots_only {
+                metrics.count("SlotsOnly", slots_only);
+            }
             all.push(metrics);
         }
         all
@@ -327,6 +336,18 @@ impl Ready {
             },
         }
     }
+}
+
+/// How a message that has waited and won't go after all leaves its line, so that others have its turn.
+fn leave(incoming: &Incoming) -> Option<Ask> {
+    let place = incoming.place?;
+    // It was valid when it joined the line; since then it may have expired.
+    let request = SendRequest::parse(&incoming.text, Moment(0)).ok()?;
+    Some(Ask {
+        tenant: request.tenant,
+        cost: request.mail.cost(),
+        standing: Standing::Left { place },
+    })
 }
 
 /// The send ids of a batch, each with where it was first and what mail it was for.
@@ -385,13 +406,14 @@ fn refuse(index: usize, incoming: Incoming, refusal: Refusal, bag: &mut Mailbag,
         index,
         there: Outcome::Refused(refusal),
         not_there: Failure::DeadLetter,
-        cells: Vec::new(),
+        unused: None,
     };
     bag.dead.push((message, slip));
 }
 
 /// Makes the message that a booking asks for.
 fn pack(lane: Lane, ready: Ready, booking: &Booking, bag: &mut Mailbag, done: &mut Done) {
+    let ask = ready.ask();
     let Ready {
         index,
         incoming,
@@ -399,6 +421,11 @@ fn pack(lane: Lane, ready: Ready, booking: &Booking, bag: &mut Mailbag, done: &m
     } = ready;
     match booking {
         Booking::UnknownTenant => refuse(index, incoming, Refusal::UnknownTenant, bag, done),
+        Booking::OverCap => refuse(index, incoming, Refusal::OverCap, bag, done),
+        Booking::Left => {
+            let failure = Failure::Schedule("it left its line and never asked to".to_owned());
+            done.push((index, Outcome::Failed(failure)));
+        }
         Booking::Wait(wait) => {
             bag.intake.push(waiting(
                 index,
@@ -415,33 +442,32 @@ fn pack(lane: Lane, ready: Ready, booking: &Booking, bag: &mut Mailbag, done: &m
                 delay_ms = slot.delay.0,
                 "slot past the longest delay: check the horizon"
             );
-            bag.release.extend(&slot.cells);
+            bag.release.push(booking::unused_of(&ask, slot));
             let place = incoming.place;
             bag.intake
                 .push(waiting(index, incoming, place, MAX_DELAY, slot.delay));
         }
-        Booking::Slot(Slot { at, delay, cells }) => {
-            let envelope = request.into_envelope(lane, *at, cells.clone(), incoming.first_seen);
+        Booking::Slot(slot) => {
+            let Slot { at, delay, cells } = slot.clone();
+            let envelope = request.into_envelope(lane, at, cells, incoming.first_seen);
+            let unused = booking::unused_of(&ask, slot);
             match envelope.to_json() {
                 Ok(body) => {
                     let message = Message {
                         body,
-                        delay_seconds: seconds(*delay),
+                        delay_seconds: seconds(delay),
                         attributes: Vec::new(),
                     };
                     let slip = Slip {
                         index,
-                        there: Outcome::Booked {
-                            slot: *at,
-                            delay: *delay,
-                        },
+                        there: Outcome::Booked { slot: at, delay },
                         not_there: Failure::Enqueue,
-                        cells: envelope.cells,
+                        unused: Some(unused),
                     };
                     bag.send.push((message, slip));
                 }
                 Err(error) => {
-                    bag.release.extend(cells);
+                    bag.release.push(unused);
                     done.push((index, Outcome::Failed(Failure::Envelope(error.to_string()))));
                 }
             }
@@ -470,7 +496,7 @@ fn waiting(
         index,
         there: Outcome::Waiting { delay, estimate },
         not_there: Failure::Wait,
-        cells: Vec::new(),
+        unused: None,
     };
     (message, slip)
 }

@@ -3,9 +3,9 @@
 
 use std::future::Future;
 
-use sendslot_domain::{Cell, Lane};
+use sendslot_domain::Lane;
 use sendslot_runtime::Seeded;
-use sendslot_schedule::{Ask, Booking, ScheduleError};
+use sendslot_schedule::{Ask, Booking, ScheduleError, Unused};
 
 /// Books slots and gives them back.
 pub trait Book: Sync {
@@ -16,11 +16,11 @@ pub trait Book: Sync {
         asks: &[Ask],
     ) -> impl Future<Output = Result<Vec<Booking>, ScheduleError>> + Send;
 
-    /// Gives cells back, as [`sendslot_schedule::Schedule::release`] does.
+    /// Gives slots back, as [`sendslot_schedule::Schedule::release`] does.
     fn release(
         &self,
         lane: Lane,
-        cells: &[(Cell, u32)],
+        unused: &[Unused],
     ) -> impl Future<Output = Result<(), ScheduleError>> + Send;
 }
 
@@ -30,8 +30,8 @@ impl Book for Seeded {
             .await
     }
 
-    async fn release(&self, lane: Lane, cells: &[(Cell, u32)]) -> Result<(), ScheduleError> {
-        self.call(|schedule| async move { schedule.release(lane, cells).await })
+    async fn release(&self, lane: Lane, unused: &[Unused]) -> Result<(), ScheduleError> {
+        self.call(|schedule| async move { schedule.release(lane, unused).await })
             .await
     }
 }

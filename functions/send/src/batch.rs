@@ -7,6 +7,9 @@
 //! 5. One booking for all that have to go another time, unless the commit failed: they come back.
 //! 6. The queues: put back, dead-letter, hide. Only then may SQS delete the old messages; those whose
 //!    step here failed are named in the answer and come back instead.
+//! 7. The slots that nobody will use go back to the schedule: those of messages that are done with, or have
+//!    a new one, without having drawn a grant, and new ones of messages that come back. Where a grant was
+//!    drawn, the guard has spent it, whatever came of the send, and nobody else could use the slot.
 //!
 //! The commit goes before everything that a later failure could cut short, so that what was sent is
 //! marked as early as possible, and a message put back never meets its own old claim.
@@ -16,17 +19,17 @@ use std::{collections::HashMap, time::Duration};
 use aws_lambda_events::sqs::{SqsBatchResponse, SqsEvent, SqsMessage};
 use futures_util::future::join_all;
 use sendslot_domain::{
-    Cell, Lane, Millis, Moment, TenantName,
+    Lane, Millis, Moment, TenantName,
     outcome::{Next, Outcome, longest_jitter},
 };
-use sendslot_mail::Envelope;
+use sendslot_mail::{Envelope, Refusal};
 use sendslot_runtime::{
     Metrics, Queue, SendSettings,
     lanes::UnknownQueue,
     queue::{self, Attribute, MAX_DELAY_SECONDS, NotSent, SendBatch},
 };
 use sendslot_schedule::{
-    Ask, Booking, Claim, ClaimAsk, End, Ending, ScheduleError, Standing, Terms,
+    Ask, Booking, Claim, ClaimAsk, End, Ending, ScheduleError, Standing, Terms, Unused,
 };
 use tokio::time::{Instant, error::Elapsed, sleep, sleep_until, timeout, timeout_at};
 use tracing::{error, info, warn};
@@ -215,6 +218,8 @@ struct Homeless {
     not_before: Millis,
     jitter: Millis,
     count: &'static str,
+    /// Its old slot, if no grant was drawn for it.
+    unused: Option<Unused>,
 }
 
 /// What SQS has to do with a message.
@@ -225,12 +230,17 @@ enum Fate {
     DeadLetter {
         reason: &'static str,
         detail: String,
+        /// What to give back then.
+        unused: Option<Unused>,
     },
     /// Put `message` on the send queue in its place.
     Again {
         message: queue::Message,
-        cells: Vec<(Cell, u32)>,
         count: &'static str,
+        /// What to give back then: its old slot.
+        unused: Option<Unused>,
+        /// What to give back otherwise: its new slot.
+        booked: Option<Unused>,
     },
     /// Let it come back after so many seconds.
     Back { seconds: u16 },
@@ -250,8 +260,8 @@ struct Batch<'a, R, P, Q> {
     homeless: Vec<Homeless>,
     /// What SQS has to do.
     settled: Vec<(Record, Fate)>,
-    /// Booked cells that nobody will use.
-    spare: Vec<(Cell, u32)>,
+    /// Booked slots that nobody will use.
+    spare: Vec<Unused>,
 }
 
 impl<R: Claims + Slots, P: Provider, Q: SendBatch + Visibility> Batch<'_, R, P, Q> {
@@ -269,6 +279,7 @@ impl<R: Claims + Slots, P: Provider, Q: SendBatch + Visibility> Batch<'_, R, P, 
                         Fate::DeadLetter {
                             reason: "bad_envelope",
                             detail,
+                            unused: None,
                         },
                     ));
                     continue;
@@ -277,7 +288,7 @@ impl<R: Claims + Slots, P: Provider, Q: SendBatch + Visibility> Batch<'_, R, P, 
             if self.is_expired(&envelope) {
                 self.log(&envelope, "expired", None);
                 self.metrics.count("Expired", 1);
-                self.spare.extend(envelope.cells);
+                self.spare.extend(unused(&envelope));
                 self.settled.push((record, Fate::Delete));
             } else if self
                 .sender
@@ -286,7 +297,8 @@ impl<R: Claims + Slots, P: Provider, Q: SendBatch + Visibility> Batch<'_, R, P, 
             {
                 messages.push(Message { record, envelope });
             } else {
-                self.unknown_tenant(Message { record, envelope });
+                let unused = unused(&envelope);
+                self.unknown_tenant(Message { record, envelope }, unused);
             }
         }
         messages
@@ -370,24 +382,28 @@ impl<R: Claims + Slots, P: Provider, Q: SendBatch + Visibility> Batch<'_, R, P, 
                     delay_seconds: delay_seconds(wait),
                     attributes: Vec::new(),
                 },
-                cells: Vec::new(),
                 count: "Early",
+                unused: None,
+                booked: None,
             },
             Claim::Go { .. }
             | Claim::Later {
                 slot_ahead: false, ..
             } => {
                 let nothing = Millis::default();
+                let unused = unused(envelope);
                 return self.homeless.push(Homeless {
                     message,
                     not_before: nothing,
                     jitter: nothing,
                     count: "Rebooked",
+                    unused,
                 });
             }
             Claim::Sent => {
                 self.log(envelope, "duplicate", None);
                 self.metrics.count("Duplicate", 1);
+                self.spare.extend(unused(envelope));
                 Fate::Delete
             }
             Claim::Held { left } => {
@@ -405,6 +421,7 @@ impl<R: Claims + Slots, P: Provider, Q: SendBatch + Visibility> Batch<'_, R, P, 
                 Fate::DeadLetter {
                     reason: Outcome::Uncertain.code(),
                     detail,
+                    unused: unused(envelope),
                 }
             }
             Claim::Conflict => {
@@ -413,6 +430,7 @@ impl<R: Claims + Slots, P: Provider, Q: SendBatch + Visibility> Batch<'_, R, P, 
                 Fate::DeadLetter {
                     reason: "send_id_conflict",
                     detail,
+                    unused: unused(envelope),
                 }
             }
         };
@@ -484,9 +502,12 @@ impl<R: Claims + Slots, P: Provider, Q: SendBatch + Visibility> Batch<'_, R, P, 
                     self.end(envelope, Ending::Free);
                 }
                 let said = reply.said.as_deref().unwrap_or("no answer");
-                let detail = format!("{}: {said}", reply.outcome.code());
-                self.settled
-                    .push((message.record, Fate::DeadLetter { reason, detail }));
+                let fate = Fate::DeadLetter {
+                    reason,
+                    detail: format!("{}: {said}", reply.outcome.code()),
+                    unused: None,
+                };
+                self.settled.push((message.record, fate));
             }
             Next::Retry {
                 attempts,
@@ -500,6 +521,7 @@ impl<R: Claims + Slots, P: Provider, Q: SendBatch + Visibility> Batch<'_, R, P, 
                     not_before,
                     jitter,
                     count: "Retried",
+                    unused: None,
                 });
             }
         }
@@ -585,6 +607,7 @@ impl<R: Claims + Slots, P: Provider, Q: SendBatch + Visibility> Batch<'_, R, P, 
             not_before,
             jitter,
             count,
+            unused: old,
         } = homeless;
         let envelope = &mut message.envelope;
         let delay = match booking {
@@ -597,9 +620,13 @@ impl<R: Claims + Slots, P: Provider, Q: SendBatch + Visibility> Batch<'_, R, P, 
                 envelope.cells = Vec::new();
                 wait.delay
             }
-            Booking::UnknownTenant => return self.unknown_tenant(message),
+            Booking::UnknownTenant => return self.unknown_tenant(message, old),
+            Booking::OverCap => return self.over_cap(message, old),
+            // Not to [`Standing::Again`].
+            Booking::Left => return self.settled.push((message.record, Fate::Keep)),
         };
         let Message { record, envelope } = message;
+        let booked = unused(&envelope);
         let fate = match envelope.to_json() {
             Ok(body) => Fate::Again {
                 message: queue::Message {
@@ -607,11 +634,13 @@ impl<R: Claims + Slots, P: Provider, Q: SendBatch + Visibility> Batch<'_, R, P, 
                     delay_seconds: delay_seconds(Millis(delay.max(not_before).0 + jitter.0)),
                     attributes: Vec::new(),
                 },
-                cells: envelope.cells,
                 count,
+                unused: old,
+                booked,
             },
             Err(error) => {
                 error!(send_id = %envelope.send_id, %error, "writing an envelope failed");
+                self.spare.extend(booked);
                 Fate::Keep
             }
         };
@@ -634,15 +663,20 @@ impl<R: Claims + Slots, P: Provider, Q: SendBatch + Visibility> Batch<'_, R, P, 
                 }
                 Fate::Again {
                     message,
-                    cells,
                     count,
+                    unused,
+                    booked,
                 } => {
                     again.push(message);
-                    again_of.push((record.id, cells, count));
+                    again_of.push((record.id, count, unused, booked));
                 }
-                Fate::DeadLetter { reason, detail } => {
+                Fate::DeadLetter {
+                    reason,
+                    detail,
+                    unused,
+                } => {
                     dead.push(dead_letter(record.body, reason, detail));
-                    dead_of.push(record.id);
+                    dead_of.push((record.id, unused));
                 }
             }
         }
@@ -666,17 +700,19 @@ impl<R: Claims + Slots, P: Provider, Q: SendBatch + Visibility> Batch<'_, R, P, 
                 "changing visibility failed: messages come back later than they could"
             );
         }
-        for ((id, cells, count), put) in again_of.into_iter().zip(again) {
+        for ((id, count, unused, booked), put) in again_of.into_iter().zip(again) {
             if is_put(&id, put) {
                 self.metrics.count(count, 1);
+                self.spare.extend(unused);
             } else {
-                self.spare.extend(cells);
+                self.spare.extend(booked);
                 response.add_failure(id);
             }
         }
-        for (id, put) in dead_of.into_iter().zip(dead) {
+        for ((id, unused), put) in dead_of.into_iter().zip(dead) {
             if is_put(&id, put) {
                 self.metrics.count("DeadLettered", 1);
+                self.spare.extend(unused);
             } else {
                 response.add_failure(id);
             }
@@ -684,7 +720,7 @@ impl<R: Claims + Slots, P: Provider, Q: SendBatch + Visibility> Batch<'_, R, P, 
         response
     }
 
-    /// Gives booked cells back that nobody will use.
+    /// Gives booked slots back that nobody will use.
     async fn release(&mut self) {
         if self.spare.is_empty() {
             return;
@@ -700,16 +736,31 @@ impl<R: Claims + Slots, P: Provider, Q: SendBatch + Visibility> Batch<'_, R, P, 
     }
 
     /// Settles a message whose tenant nobody knows: setting it up is the operator's.
-    fn unknown_tenant(&mut self, message: Message) {
-        self.log(&message.envelope, "unknown_tenant", None);
+    fn unknown_tenant(&mut self, message: Message, unused: Option<Unused>) {
         let detail = "the tenant is not set up in this deployment".to_owned();
-        self.settled.push((
-            message.record,
-            Fate::DeadLetter {
-                reason: "unknown_tenant",
-                detail,
-            },
-        ));
+        self.give_up(message, Refusal::UnknownTenant.code(), detail, unused);
+    }
+
+    /// Settles a message that a cap, lowered since it was first booked, never lets go.
+    fn over_cap(&mut self, message: Message, unused: Option<Unused>) {
+        let refusal = Refusal::OverCap;
+        self.give_up(message, refusal.code(), refusal.to_string(), unused);
+    }
+
+    fn give_up(
+        &mut self,
+        message: Message,
+        reason: &'static str,
+        detail: String,
+        unused: Option<Unused>,
+    ) {
+        self.log(&message.envelope, reason, None);
+        let fate = Fate::DeadLetter {
+            reason,
+            detail,
+            unused,
+        };
+        self.settled.push((message.record, fate));
     }
 
     fn is_expired(&self, envelope: &Envelope) -> bool {
@@ -780,6 +831,16 @@ fn dead_letter(body: String, reason: &'static str, detail: String) -> queue::Mes
         delay_seconds: 0,
         attributes,
     }
+}
+
+/// A message's slot, for whoever books next; nothing when it was put back without one.
+fn unused(envelope: &Envelope) -> Option<Unused> {
+    (!envelope.cells.is_empty()).then(|| Unused {
+        tenant: envelope.tenant.clone(),
+        goes: envelope.slot.cell(),
+        cells: envelope.cells.clone(),
+        slot_only: false,
+    })
 }
 
 fn claim_ask(Message { envelope, .. }: &Message) -> ClaimAsk {

@@ -3,10 +3,10 @@
 
 use std::future::Future;
 
-use sendslot_domain::{Cell, Lane, Millis, Moment, outcome::Outcome};
+use sendslot_domain::{Lane, Millis, Moment, outcome::Outcome};
 use sendslot_mail::Envelope;
 use sendslot_runtime::{Queue, Seeded};
-use sendslot_schedule::{Ask, Booking, Claim, ClaimAsk, End, ScheduleError, Terms};
+use sendslot_schedule::{Ask, Booking, Claim, ClaimAsk, End, ScheduleError, Terms, Unused};
 
 /// The right to send.
 pub trait Claims: Sync {
@@ -36,11 +36,11 @@ pub trait Slots: Sync {
         asks: &[Ask],
     ) -> impl Future<Output = Result<Vec<Booking>, ScheduleError>> + Send;
 
-    /// Gives cells back, as [`sendslot_schedule::Schedule::release`] does.
+    /// Gives slots back, as [`sendslot_schedule::Schedule::release`] does.
     fn release(
         &self,
         lane: Lane,
-        cells: &[(Cell, u32)],
+        unused: &[Unused],
     ) -> impl Future<Output = Result<(), ScheduleError>> + Send;
 }
 
@@ -67,8 +67,8 @@ impl Slots for Seeded {
             .await
     }
 
-    async fn release(&self, lane: Lane, cells: &[(Cell, u32)]) -> Result<(), ScheduleError> {
-        self.call(|schedule| async move { schedule.release(lane, cells).await })
+    async fn release(&self, lane: Lane, unused: &[Unused]) -> Result<(), ScheduleError> {
+        self.call(|schedule| async move { schedule.release(lane, unused).await })
             .await
     }
 }

@@ -1,10 +1,12 @@
 //! Measures `book.lua` against a bare cursor script: both on one private server, in turns, in one run, so
-//! that what the machine does meanwhile hits both alike. Prints a table and writes `out/bench.json`.
+//! that what the machine does meanwhile hits both alike. Prints tables and writes `out/bench.json`.
 //!
 //! - **plain**: calls a second on eight plain connections, each waiting for its answer.
 //! - **server**: what the server says it spent in a call (`INFO commandstats`).
-//! - **flat**: commands, cells read and server time for one booking behind a backlog of 0, 10,000 and
-//!   1,000,000, with no booking horizon.
+//! - **all rules on**: slice, weights, and the windows of an hour and a day. The ratios are those of it.
+//! - **flat**: commands, cells read and server time for one booking behind a backlog of 0, 10,000 and 1,000,000, with 1,
+//!   100 and 10,000 tenants of unequal backlog and with no, one and two windows: all of it booked, with no horizon, or nearly all of it
+//!   waiting in line.
 #![expect(clippy::print_stdout, reason = "the table is the point")]
 
 use std::{
@@ -17,9 +19,9 @@ use std::{
 };
 
 use redis::{Connection, Script, Value};
-use sendslot_domain::{Budget, Millis, budget::Settings};
+use sendslot_domain::{Budget, Lane, Millis, TenantName, budget::Settings, window::Caps};
 use sendslot_schedule::{
-    Keys, Schedule, Seed,
+    Keys, Schedule, Seed, Tenant,
     testing::{PrivateServer, book_script},
 };
 use serde_json::{Value as Json, json};
@@ -34,19 +36,31 @@ const ROUND: Duration = Duration::from_millis(700);
 struct Contender {
     name: &'static str,
     script: Script,
-    keys: Vec<String>,
-    arguments: Vec<String>,
+    /// What it is called with, in turns: keys and arguments.
+    calls: Vec<(Vec<String>, Vec<String>)>,
     /// Slots that one call gives out.
     slots: u32,
+    /// What it runs on.
+    setting: Setting,
+}
+
+/// What a schedule is set up with.
+#[derive(Clone, Copy)]
+struct Setting {
+    tenants: u32,
+    windows: usize,
+    /// Whether mail waits past a horizon of 60 s; else there is none.
+    waits: bool,
 }
 
 impl Contender {
-    fn call(&self, connection: &mut Connection) -> Result<Value> {
+    fn call(&self, connection: &mut Connection, turn: u64) -> Result<Value> {
+        let (keys, arguments) = &self.calls[usize::try_from(turn)? % self.calls.len()];
         let mut call = self.script.prepare_invoke();
-        for key in &self.keys {
+        for key in keys {
             call.key(key);
         }
-        for argument in &self.arguments {
+        for argument in arguments {
             call.arg(argument);
         }
         Ok(call.invoke(connection)?)
@@ -64,12 +78,34 @@ fn main() -> Result<()> {
     let server = PrivateServer::start();
     let client = redis::Client::open(server.url())?;
     let keys = Keys::of("bench")?;
-    let contenders = contenders(&keys);
+    let simple = Setting {
+        tenants: 1,
+        windows: 0,
+        waits: false,
+    };
+    let all_on = Setting {
+        tenants: 100,
+        windows: 2,
+        waits: false,
+    };
+    let contenders = [
+        Contender {
+            name: "cursor",
+            script: Script::new(include_str!("cursor.lua")),
+            calls: vec![(vec!["cursor".to_owned()], vec!["98".to_owned()])],
+            slots: 1,
+            setting: simple,
+        },
+        book(&keys, "book_1", 1, simple)?,
+        book(&keys, "all_on_1", 1, all_on)?,
+        book(&keys, "all_on_10", 10, all_on)?,
+        book(&keys, "all_on_1000", 1000, all_on)?,
+    ];
 
     let mut rounds: BTreeMap<&str, Vec<Round>> = BTreeMap::new();
     for _ in 0..ROUNDS {
         for contender in &contenders {
-            reset(&server, &keys)?;
+            reset(&server, &keys, contender.setting)?;
             rounds
                 .entry(contender.name)
                 .or_default()
@@ -90,14 +126,18 @@ fn main() -> Result<()> {
     let plain = |slots: f64| {
         move |ours: Round, base: Round| slots * ours.calls_per_second / base.calls_per_second
     };
-    let mut report = json!({
-        "ratio_single_plain": round3(ratio("book_1", &plain(1.0))),
-        "ratio_single_server": round3(ratio("book_1", &|ours, base| base.server_us / ours.server_us)),
-        "ratio_10": round3(ratio("book_10", &plain(10.0))),
-        "ratio_1000": round3(ratio("book_1000", &plain(1000.0))),
-    });
+    let server_time = |ours: Round, base: Round| base.server_us / ours.server_us;
+    let ratios = [
+        ("ratio_single_plain", ratio("all_on_1", &plain(1.0))),
+        ("ratio_single_server", ratio("all_on_1", &server_time)),
+        ("ratio_10", ratio("all_on_10", &plain(10.0))),
+        ("ratio_1000", ratio("all_on_1000", &plain(1000.0))),
+        ("ratio_simple_plain", ratio("book_1", &plain(1.0))),
+        ("ratio_simple_server", ratio("book_1", &server_time)),
+    ];
+    let mut report = json!({});
     println!(
-        "{:<12}{:>14}{:>14}{:>16}",
+        "{:<14}{:>12}{:>14}{:>16}",
         "script", "calls/s", "slots/s", "server µs/call"
     );
     for contender in &contenders {
@@ -108,7 +148,7 @@ fn main() -> Result<()> {
         let slots = calls * f64::from(contender.slots);
         let server_us = of(&|round| round.server_us);
         println!(
-            "{:<12}{calls:>14.0}{slots:>14.0}{server_us:>16.2}",
+            "{:<14}{calls:>12.0}{slots:>14.0}{server_us:>16.2}",
             contender.name
         );
         report[contender.name] = json!({
@@ -117,24 +157,35 @@ fn main() -> Result<()> {
             "server_us_per_call": round3(server_us),
         });
     }
+    for (name, ratio) in ratios {
+        report[name] = json!(round3(ratio));
+    }
+
     println!();
     println!(
-        "{:<12}{:>14}{:>14}{:>16}",
-        "backlog", "commands", "cells read", "server µs/call"
+        "{:<10}{:>10}{:>10}{:>12}{:>12}{:>12}{:>18}",
+        "", "tenants", "windows", "backlog", "commands", "cells read", "server µs/call"
     );
     let mut flat = Vec::new();
-    for backlog in [0, 10_000, 1_000_000] {
-        reset(&server, &keys)?;
-        flat.push(behind(&client, &contenders, backlog)?);
+    for waits in [false, true] {
+        for (tenants, windows) in [(1, 0), (1, 1), (1, 2), (100, 2), (10_000, 2)] {
+            for backlog in [0, 10_000, 1_000_000] {
+                let setting = Setting {
+                    tenants,
+                    windows,
+                    waits,
+                };
+                if backlog > 0 || !waits {
+                    reset(&server, &keys, setting)?;
+                    flat.push(behind(&client, &keys, setting, backlog)?);
+                }
+            }
+        }
     }
     report["flat"] = Json::Array(flat);
-    for name in [
-        "ratio_single_plain",
-        "ratio_single_server",
-        "ratio_10",
-        "ratio_1000",
-    ] {
-        println!("{name:<24}{:>10}", report[name]);
+    println!();
+    for (name, ratio) in ratios {
+        println!("{name:<24}{:>10}", round3(ratio));
     }
     fs::create_dir_all("out")?;
     fs::write(
@@ -145,45 +196,63 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-fn contenders(keys: &Keys) -> Vec<Contender> {
-    let (script, book_keys) = book_script(keys);
-    let book = |name, slots: u32| Contender {
-        name,
-        script: script.clone(),
-        keys: book_keys.to_vec(),
-        arguments: ["bulk", "acme", "1", &slots.to_string(), "new"]
-            .map(str::to_owned)
-            .to_vec(),
-        slots,
-    };
-    vec![
-        Contender {
-            name: "cursor",
-            script: Script::new(include_str!("cursor.lua")),
-            keys: vec!["cursor".to_owned()],
-            arguments: vec!["98".to_owned()],
-            slots: 1,
-        },
-        book("book_1", 1),
-        book("book_10", 10),
-        book("book_1000", 1000),
-    ]
+fn tenant(n: u32) -> Result<TenantName> {
+    Ok(format!("tenant-{n}").parse()?)
 }
 
-/// An empty server with a budget of 98 a second, 2 of them reserved, and no horizon.
-fn reset(server: &PrivateServer, keys: &Keys) -> Result<()> {
+/// Calls that each book so many slots for one of the tenants, in turns.
+fn book(keys: &Keys, name: &'static str, slots: u32, setting: Setting) -> Result<Contender> {
+    let mut script = None;
+    let mut calls = Vec::new();
+    for n in 0..setting.tenants {
+        let tenant = tenant(n)?;
+        let (book, keys) = book_script(keys, Lane::Bulk, &tenant);
+        script = Some(book);
+        let arguments = ["bulk", tenant.as_str(), "1", &slots.to_string(), "new"];
+        calls.push((keys, arguments.map(str::to_owned).to_vec()));
+    }
+    Ok(Contender {
+        name,
+        script: script.ok_or("no tenants")?,
+        calls,
+        slots,
+        setting,
+    })
+}
+
+/// An empty server with a budget of 98 a second, 2 of them reserved.
+fn reset(server: &PrivateServer, keys: &Keys, setting: Setting) -> Result<()> {
+    // Windows are counted and never full.
+    let cap = |nth| (setting.windows >= nth).then_some(Caps::MAX);
     let settings = Settings {
         limit: "100".parse()?,
         headroom: "0.98".parse()?,
         guard: "0.99".parse()?,
         burst: None,
         reserve: "2".parse()?,
-        horizon: Millis::from_secs(900),
+        slice: "0.05".parse()?,
+        caps: Caps {
+            day: cap(1),
+            hour: cap(2),
+        },
+        horizon: Millis::from_secs(60),
     };
+    let budget = Budget::new(settings)?;
+    let tenants = (0..setting.tenants).map(|n| {
+        let settings = Tenant {
+            weight: 1 + n % 3,
+            ..Tenant::default()
+        };
+        Ok((tenant(n)?, settings))
+    });
     let seed = Seed {
         source: "bench".to_owned(),
-        budget: Budget::new(settings)?.without_horizon(),
-        tenants: vec!["acme".parse()?],
+        budget: if setting.waits {
+            budget
+        } else {
+            budget.without_horizon()
+        },
+        tenants: tenants.collect::<Result<_>>()?,
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -202,7 +271,7 @@ fn reset(server: &PrivateServer, keys: &Keys) -> Result<()> {
 /// Calls from all connections for a while.
 fn round(client: &redis::Client, contender: &Contender) -> Result<Round> {
     let mut control = client.get_connection()?;
-    contender.call(&mut control)?;
+    contender.call(&mut control, 0)?;
     let _: () = redis::cmd("CONFIG").arg("RESETSTAT").query(&mut control)?;
     let started = Instant::now();
     let calls: u64 = thread::scope(|scope| {
@@ -210,7 +279,7 @@ fn round(client: &redis::Client, contender: &Contender) -> Result<Round> {
             let mut connection = client.get_connection()?;
             let mut calls = 0;
             while started.elapsed() < ROUND {
-                contender.call(&mut connection)?;
+                contender.call(&mut connection, calls)?;
                 calls += 1;
             }
             Ok(calls)
@@ -232,21 +301,39 @@ fn round(client: &redis::Client, contender: &Contender) -> Result<Round> {
     })
 }
 
-/// What one booking costs behind a backlog.
-fn behind(client: &redis::Client, contenders: &[Contender], backlog: u32) -> Result<Json> {
+/// What one booking costs behind a backlog, in which the first tenants have most.
+fn behind(client: &redis::Client, keys: &Keys, setting: Setting, backlog: u32) -> Result<Json> {
     const CALLS: u32 = 2000;
     let mut connection = client.get_connection()?;
-    let (one, thousand) = (&contenders[1], &contenders[3]);
-    for _ in 0..backlog / thousand.slots {
-        thousand.call(&mut connection)?;
+    let one = book(keys, "one", 1, setting)?;
+    let whole: f64 = (1..=setting.tenants).map(|n| 1.0 / f64::from(n)).sum();
+    for n in 0..setting.tenants {
+        let share = f64::from(backlog) / f64::from(n + 1) / whole;
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a part of the backlog, which is a u32"
+        )]
+        let mut left = share.ceil() as u32;
+        while left > 0 && backlog > 0 {
+            let (keys, arguments) = &one.calls[usize::try_from(n)?];
+            let count = left.min(1000);
+            left -= count;
+            let mut call = one.script.prepare_invoke();
+            for key in keys {
+                call.key(key);
+            }
+            call.arg(&arguments[..3]).arg(count).arg("new");
+            let _: Value = call.invoke(&mut connection)?;
+        }
     }
-    one.call(&mut connection)?;
+    one.call(&mut connection, 0)?;
     let _: () = redis::cmd("CONFIG")
         .arg("RESETSTAT")
         .query(&mut connection)?;
     let mut cells = 0;
-    for _ in 0..CALLS {
-        if let Value::Array(answer) = one.call(&mut connection)?
+    for turn in 0..CALLS {
+        if let Value::Array(answer) = one.call(&mut connection, u64::from(turn))?
             && let Some(Value::Int(looked)) = answer.get(2)
         {
             cells += looked;
@@ -265,8 +352,19 @@ fn behind(client: &redis::Client, contenders: &[Contender], backlog: u32) -> Res
         per_call(as_float(u64::try_from(cells)?)),
     );
     let server_us = round3(stats.server_us("evalsha"));
-    println!("{backlog:<12}{commands:>14}{cells:>14}{server_us:>16}");
+    let Setting {
+        tenants,
+        windows,
+        waits,
+    } = setting;
+    let what = if waits { "waiting" } else { "booked" };
+    println!(
+        "{what:<10}{tenants:>10}{windows:>10}{backlog:>12}{commands:>12}{cells:>12}{server_us:>18}"
+    );
     Ok(json!({
+        "backlog_is": what,
+        "tenants": tenants,
+        "windows": windows,
         "backlog": backlog,
         "commands_per_reservation": commands,
         "cells_read_per_reservation": cells,

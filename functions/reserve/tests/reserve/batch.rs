@@ -1,8 +1,8 @@
 //! What becomes of batches from a queue.
 
-use crate::rig::{self, NOW, Rig, attribute, record, request, slot};
+use crate::rig::{self, NOW, Rig, attribute, record, request, slot, unused};
 use reserve::HandlerError;
-use sendslot_domain::{Cell, Lane, Millis};
+use sendslot_domain::{Lane, Millis};
 use sendslot_runtime::queue::Failed;
 use sendslot_schedule::{Booking, Standing, Wait};
 use serde_json::{Value, json};
@@ -185,7 +185,7 @@ async fn the_longest_delay_is_900_seconds_and_what_is_further_asks_again() {
     assert_eq!(attribute(&again[0], "SendslotPlace"), None);
     assert_eq!(
         rig.released(),
-        [(Lane::Bulk, vec![((NOW + Millis(901_000)).cell(), 1)])]
+        [(Lane::Bulk, vec![unused(Millis(901_000), 1)])]
     );
 }
 
@@ -291,7 +291,7 @@ async fn only_what_sqs_failed_comes_again_and_its_cells_are_released() {
     assert_eq!(calls, [4, 1]);
     assert_eq!(
         rig.released(),
-        [(Lane::Bulk, vec![((NOW + Millis(2000)).cell(), 1)])]
+        [(Lane::Bulk, vec![unused(Millis(2000), 1)])]
     );
 }
 
@@ -318,10 +318,8 @@ async fn when_a_whole_call_fails_its_messages_come_again() {
         (0..10).collect::<Vec<_>>()
     );
     let released = rig.released();
-    let cells: Vec<(Cell, u32)> = (1..=10)
-        .map(|n| ((NOW + Millis::from_secs(n)).cell(), 1))
-        .collect();
-    assert_eq!(released, [(Lane::Bulk, cells)]);
+    let slots = (1..=10).map(|n| unused(Millis::from_secs(n), 1)).collect();
+    assert_eq!(released, [(Lane::Bulk, slots)]);
 }
 
 #[tokio::test]
@@ -353,6 +351,115 @@ async fn an_unknown_tenant_is_refused_by_name() {
         Some("unknown_tenant")
     );
     assert_eq!(rig.sent(Lane::Bulk)[0].send_id.as_str(), "m1");
+}
+
+#[tokio::test]
+async fn what_costs_more_than_a_cap_is_refused_and_blocks_nobody() {
+    let rig = Rig::new().booking(|_, _, ask| match ask.cost {
+        1 => slot(Millis(0), 1),
+        _ => Booking::OverCap,
+    });
+    let mut crowd = request("crowd");
+    crowd["cc"] = json!(["ann@example.com"]);
+    let bodies = [crowd.to_string(), body("m1")];
+    assert_eq!(rig.queued(Lane::Bulk, &bodies).await, [0; 0]);
+    let dead = rig.on("bulk-intake-dlq");
+    let [reason, detail] = ["SendslotReason", "SendslotDetail"]
+        .map(|name| attribute(&dead[0], name).expect("an attribute"));
+    assert_eq!(
+        (dead[0].body.as_str(), reason.as_str()),
+        (bodies[0].as_str(), "over_cap")
+    );
+    assert_eq!(
+        detail,
+        "costs more recipients than may be sent in an hour or a day: split it, or raise the cap"
+    );
+    assert_eq!(rig.sent(Lane::Bulk)[0].send_id.as_str(), "m1");
+    let [refused, booked] = &rig.direct(&bodies).await[..] else {
+        panic!("two results")
+    };
+    assert_eq!(
+        (&refused["reason"], &booked["status"]),
+        (&json!("over_cap"), &json!("booked"))
+    );
+}
+
+/// A record that woke with a place in its line.
+fn woken(lane: Lane, body: &str, place: &str) -> Value {
+    let mut woken = record(lane, body);
+    woken["messageAttributes"] = json!({
+        "SendslotPlace": { "stringValue": place, "dataType": "Number" },
+        "SendslotFirstSeen": { "stringValue": "1796059000000", "dataType": "Number" },
+    });
+    woken
+}
+
+#[tokio::test]
+async fn what_has_waited_and_will_not_go_leaves_its_line_before_the_others_ask() {
+    let rig = Rig::new().booking(|n, _, ask| match ask.standing {
+        Standing::Left { .. } => Booking::Left,
+        _ => slot(Millis(n as u64), ask.cost),
+    });
+    let mut expired = request("expired");
+    expired["expires_at"] = "2026-11-30T17:30:00Z".into();
+    expired["cc"] = json!(["ann@example.com"]);
+    let mut other = request("m1");
+    other["content"]["simple"]["text"] = "Another text.".into();
+    let bulk = |body: &str, place| woken(Lane::Bulk, body, place);
+    let records = [
+        record(Lane::Bulk, &body("new")),
+        bulk(&expired.to_string(), "7"),
+        bulk("nonsense", "8"),
+        bulk(&body("m1"), "9"),
+        bulk(&body("m1"), "10"),
+        bulk(&other.to_string(), "11"),
+        woken(Lane::Priority, &expired.to_string(), "12"),
+        record(Lane::Priority, &expired.to_string()),
+    ];
+    assert_eq!(rig.records(&records).await.0, [0; 0]);
+    let asked: Vec<_> = rig
+        .asked()
+        .into_iter()
+        .map(|(lane, asks)| {
+            let asks: Vec<_> = asks.iter().map(|ask| (ask.standing, ask.cost)).collect();
+            (lane, asks)
+        })
+        .collect();
+    let left = |place| Standing::Left { place };
+    let bulk = vec![
+        (left(7), 2),
+        (left(10), 1),
+        (left(11), 1),
+        (Standing::New, 1),
+        (Standing::Waited { place: 9 }, 1),
+    ];
+    assert_eq!(
+        asked,
+        [(Lane::Priority, vec![(left(12), 2)]), (Lane::Bulk, bulk)]
+    );
+    let sent = rig.sent(Lane::Bulk);
+    let sent: Vec<_> = sent
+        .iter()
+        .map(|e| (e.send_id.as_str(), e.slot.0))
+        .collect();
+    assert_eq!(
+        sent,
+        [("new", NOW.0 + 4), ("m1", NOW.0 + 5)],
+        "each its own slot"
+    );
+    assert_eq!(rig.on("bulk-intake-dlq").len(), 3);
+    assert_eq!(rig.on("priority-intake-dlq").len(), 2);
+}
+
+#[tokio::test]
+async fn without_redis_what_will_not_go_is_dead_lettered_all_the_same() {
+    let rig = Rig::new();
+    rig::locked(&rig.schedule.down).push(Lane::Bulk);
+    let mut expired = request("expired");
+    expired["expires_at"] = "2026-11-30T17:30:00Z".into();
+    let records = [woken(Lane::Bulk, &expired.to_string(), "7")];
+    assert_eq!(rig.records(&records).await.0, [0; 0]);
+    assert_eq!(rig.on("bulk-intake-dlq").len(), 1);
 }
 
 #[tokio::test]
@@ -441,7 +548,7 @@ async fn everything_is_counted_by_lane() {
 
 #[tokio::test]
 async fn an_event_that_is_none_of_ours_fails_clearly() {
-    let rig = Rig::new();
+    let rig = Rig::new().without_slots_only();
     let foreign = record(Lane::Bulk, &body("m"))
         .to_string()
         .replace(":bulk-intake", ":orders");
@@ -461,7 +568,7 @@ async fn an_event_that_is_none_of_ours_fails_clearly() {
         ),
         (
             "{\"messages\":[],\"enqueue\":false}".to_owned(),
-            "not supported",
+            "\"enqueue\": false is not allowed: name who may book slots only in the stack's parameter SlotHolders",
         ),
         (
             format!("{{\"messages\":[{}]}}", vec!["1"; 1001].join(",")),

@@ -1,6 +1,6 @@
 //! What direct callers are told.
 
-use crate::rig::{self, NOW, Rig, attribute, request, slot};
+use crate::rig::{self, NOW, Rig, attribute, request, slot, unused};
 use reserve::{Event, HandlerError};
 use sendslot_domain::{Lane, Millis};
 use sendslot_runtime::queue::Failed;
@@ -105,7 +105,7 @@ async fn each_request_has_its_result_in_order() {
     );
     assert_eq!(
         rig.released(),
-        [(Lane::Bulk, vec![((NOW + Millis(61_001)).cell(), 1)])]
+        [(Lane::Bulk, vec![unused(Millis(61_001), 1)])]
     );
 }
 
@@ -225,6 +225,6 @@ async fn without_redis_the_call_fails_and_nothing_stays_booked() {
     assert!(rig::locked(&rig.queues.calls).is_empty());
     assert_eq!(
         rig.released(),
-        [(Lane::Priority, vec![((NOW + Millis(1000)).cell(), 1)])]
+        [(Lane::Priority, vec![unused(Millis(1000), 1)])]
     );
 }

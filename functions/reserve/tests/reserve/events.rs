@@ -57,6 +57,7 @@ async fn every_sample_event_runs() {
             ),
         ),
         ("priority", ([1, 0], "")),
+        ("slots-only", ([0, 0], "slot slot refused")),
         ("waiting", ([0, 1], "")),
     ];
     let expected = expected.map(|(name, (sent, told))| (name.to_owned(), (sent, told.to_owned())));

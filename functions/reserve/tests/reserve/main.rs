@@ -5,3 +5,4 @@ mod batch;
 mod direct;
 mod events;
 mod rig;
+mod slots;

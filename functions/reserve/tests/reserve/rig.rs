@@ -3,19 +3,19 @@
 use std::sync::{Mutex, MutexGuard};
 
 use reserve::{Answer, Event, HandlerError, Reserve, ports::Book};
-use sendslot_domain::{Cell, Lane, Millis, Moment};
+use sendslot_domain::{Lane, Millis, Moment};
 use sendslot_mail::Envelope;
 use sendslot_runtime::{
     Metrics, Queue, ReserveSettings,
     queue::{Failed, Message, SendBatch, Value as AttributeValue},
 };
-use sendslot_schedule::{Ask, Booking, ScheduleError, Slot};
+use sendslot_schedule::{Ask, Booking, ScheduleError, Slot, Unused};
 use serde_json::{Value, json};
 
 type Booked = dyn Fn(usize, Lane, &Ask) -> Booking + Send + Sync;
 type Sent = dyn Fn(&str, usize, &[&Message]) -> Result<Vec<Failed>, String> + Send + Sync;
-/// One release: its lane, and the recipients of each cell.
-pub(crate) type Release = (Lane, Vec<(Cell, u32)>);
+/// One release: its lane, and the slots.
+pub(crate) type Release = (Lane, Vec<Unused>);
 
 /// The moment of every test: 2026-11-30 17:30 UTC.
 pub(crate) const NOW: Moment = Moment(1_796_059_800_000);
@@ -45,8 +45,8 @@ impl Book for &FakeSchedule {
             .collect())
     }
 
-    async fn release(&self, lane: Lane, cells: &[(Cell, u32)]) -> Result<(), ScheduleError> {
-        locked(&self.released).push((lane, cells.to_vec()));
+    async fn release(&self, lane: Lane, unused: &[Unused]) -> Result<(), ScheduleError> {
+        locked(&self.released).push((lane, unused.to_vec()));
         Ok(())
     }
 }
@@ -84,6 +84,7 @@ impl SendBatch for &FakeQueues {
 pub(crate) struct Rig {
     pub(crate) schedule: FakeSchedule,
     pub(crate) queues: FakeQueues,
+    slots_only: bool,
 }
 
 impl Rig {
@@ -102,7 +103,14 @@ impl Rig {
                 answer: Box::new(|_, _, _| Ok(Vec::new())),
                 calls: Mutex::default(),
             },
+            slots_only: true,
         }
+    }
+
+    /// Nobody may book slots only.
+    pub(crate) fn without_slots_only(mut self) -> Self {
+        self.slots_only = false;
+        self
     }
 
     pub(crate) fn booking(
@@ -125,7 +133,8 @@ impl Rig {
     pub(crate) async fn run(&self, event: &str) -> Result<(Value, Vec<Metrics>), HandlerError> {
         let from = &mut serde_json::Deserializer::from_str(event);
         let event: Event = serde_path_to_error::deserialize(from).expect("an event");
-        let reserve = Reserve::new(&self.schedule, &self.queues, settings());
+        let settings = settings(self.slots_only);
+        let reserve = Reserve::new(&self.schedule, &self.queues, settings);
         let (answer, metrics): (Answer, _) = reserve.handle(event, NOW).await?;
         Ok((serde_json::to_value(answer).expect("JSON"), metrics))
     }
@@ -170,6 +179,17 @@ impl Rig {
         answer["results"].as_array().expect("results").clone()
     }
 
+    /// Runs requests for slots only; answers with the results and the metrics.
+    pub(crate) async fn slots(&self, requests: &[String]) -> (Vec<Value>, Vec<Metrics>) {
+        let event = format!(
+            "{{\"enqueue\":false,\"messages\":[{}]}}",
+            requests.join(",")
+        );
+        let (answer, metrics) = self.run(&event).await.expect("an answer");
+        let results = answer["results"].as_array().expect("results");
+        (results.clone(), metrics)
+    }
+
     /// What is on the queue with this name, over all calls.
     pub(crate) fn on(&self, queue: &str) -> Vec<Message> {
         let calls = locked(&self.queues.calls);
@@ -211,6 +231,17 @@ pub(crate) fn slot(delay: Millis, cost: u32) -> Booking {
     })
 }
 
+/// What is given back of acme's slot so far ahead of [`NOW`].
+pub(crate) fn unused(delay: Millis, cost: u32) -> Unused {
+    let cell = (NOW + delay).cell();
+    Unused {
+        tenant: "acme".parse().expect("a name"),
+        goes: cell,
+        cells: vec![(cell, cost)],
+        slot_only: false,
+    }
+}
+
 /// A valid request under this send id.
 pub(crate) fn request(send_id: &str) -> Value {
     json!({
@@ -244,13 +275,14 @@ pub(crate) fn attribute(message: &Message, name: &str) -> Option<String> {
     })
 }
 
-fn settings() -> ReserveSettings {
+fn settings(slots_only: bool) -> ReserveSettings {
     let read = ReserveSettings::read(|name| {
         let value = match name {
             "POWERTOOLS_SERVICE_NAME" => "reserve".into(),
             "SENDSLOT_REDIS_URL" => "redis://127.0.0.1:1".into(),
             "SENDSLOT_LIMIT" => "100/s".into(),
             "SENDSLOT_TENANTS" => "acme".into(),
+            "SENDSLOT_SLOTS_ONLY" => if slots_only { "on" } else { "off" }.into(),
             // SENDSLOT_BULK_INTAKE_QUEUE_URL is the queue `bulk-intake`.
             url => {
                 let name = url.strip_prefix("SENDSLOT_")?.strip_suffix("_URL")?;

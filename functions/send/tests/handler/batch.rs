@@ -8,15 +8,17 @@ use std::{
 
 use send::batch::{CLOSING, SEND_TIMEOUT};
 use sendslot_domain::{
-    Lane, Millis,
+    Cell, Lane, Millis,
     outcome::{DAILY_QUOTA_PAUSE, Outcome, longest_jitter},
 };
 use sendslot_runtime::queue::{Attribute, Message};
-use sendslot_schedule::{Booking, Claim, Ending, Standing, Wait};
+use sendslot_schedule::{Booking, Claim, Ending, Standing, Unused, Wait};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::fakes::{Asked, NOW, REQUEST, TIME, World, bodies, body_with, envelope, event, slot};
+use crate::fakes::{
+    Asked, NOW, REQUEST, TIME, World, bodies, body_with, envelope, event, slot, unused,
+};
 
 const SEND: &str = "sendslot-bulk-send";
 const DLQ: &str = "sendslot-bulk-send-dlq";
@@ -212,7 +214,7 @@ async fn what_was_sent_is_dropped() {
     let handled = world.handle(&bodies(&["a"])).await;
 
     assert_eq!((handled.failed.len(), handled.count("Duplicate")), (0, 1));
-    assert_eq!(world.calls(), ["claim"]);
+    assert_eq!(world.calls(), ["claim", "release"], "of a slot of its own");
     assert_eq!(world.sent(), [""; 0]);
 }
 
@@ -485,12 +487,9 @@ async fn what_cannot_be_put_on_a_queue_comes_back_and_its_new_slot_is_released()
     assert_eq!(handled.failed, ["m1", "m2", "m3"]);
     let counts = ["Sent", "Retried", "Early", "DeadLettered"].map(|name| handled.count(name));
     assert_eq!(counts, [1, 0, 0, 0]);
-    let Some(Asked::Release { cells }) = world.asked().into_iter().next_back() else {
-        panic!("nothing released")
-    };
     assert_eq!(
-        cells,
-        slot().cells,
+        world.released(),
+        [unused(slot().at.cell(), &slot().cells)],
         "d keeps its slot, b's new one is given back"
     );
 }
@@ -765,10 +764,111 @@ async fn what_is_expired_is_not_sent_and_its_slot_is_released() {
         (0, 3, 2)
     );
     assert_eq!(world.sent(), ["id3", "id4"]);
-    let Some(Asked::Release { cells }) = world.asked().into_iter().next_back() else {
-        panic!("nothing released")
+    let one = unused(NOW.cell(), &[(NOW.cell(), 1)]);
+    assert_eq!(world.released(), [one.clone(), one.clone(), one]);
+}
+
+/// An envelope whose slot is two cells ahead, for two recipients of whom one is booked in the cell after it.
+fn ahead(send_id: &str, tenant: &str) -> (String, Unused) {
+    let (goes, next) = (Cell(NOW.cell().0 + 2), Cell(NOW.cell().0 + 3));
+    let cells = [[goes.0, 1], [next.0, 1]];
+    let slot_ms = goes.start().0 + 700;
+    let body = json!({ "tenant": tenant, "slot_ms": slot_ms, "cells": cells });
+    let unused = Unused {
+        tenant: tenant.parse().unwrap(),
+        ..unused(goes, &[(goes, 1), (next, 1)])
     };
-    assert_eq!(cells, [(NOW.cell(), 1); 3]);
+    (body_with(send_id, &body), unused)
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_leaves_without_a_grant_gives_its_slot_back() {
+    let full = Claim::Later {
+        wait: Millis(0),
+        slot_ahead: false,
+    };
+    let claims = [
+        ("rebooked", full),
+        ("copy", Claim::Sent),
+        ("conflict", Claim::Conflict),
+        ("unknown", Claim::Unknown),
+    ];
+    let (bodies, slots): (Vec<_>, Vec<_>) = [
+        ("rebooked", "beta"),
+        ("copy", "acme"),
+        ("conflict", "acme"),
+        ("unknown", "acme"),
+        ("stray", "gone"),
+    ]
+    .map(|(send_id, tenant)| ahead(send_id, tenant))
+    .into_iter()
+    .unzip();
+    let world = World {
+        claims: claims.into(),
+        ..World::default()
+    };
+    let handled = world.handle(&bodies).await;
+    assert_eq!((handled.count("Rebooked"), handled.failed.len()), (1, 0));
+    let released = world.released();
+    assert_eq!(released.len(), slots.len());
+    assert!(slots.iter().all(|slot| released.contains(slot)));
+
+    // What can't leave keeps its slot; only the new one goes back, and the copy's, which is deleted.
+    let world = World {
+        claims: claims.into(),
+        full: [SEND, DLQ].into(),
+        ..World::default()
+    };
+    let handled = world.handle(&bodies).await;
+    assert_eq!(handled.failed.len(), 4);
+    let new = Unused {
+        tenant: "beta".parse().unwrap(),
+        ..unused(slot().at.cell(), &slot().cells)
+    };
+    assert_eq!(world.released(), [slots[1].clone(), new]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_a_grant_was_drawn_the_slot_is_used_up() {
+    let world = World {
+        claims: [("held", Claim::Held { left: Millis(1) })].into(),
+        outcomes: [
+            ("throttled", THROTTLED),
+            ("rejected", Outcome::Rejected),
+            ("uncertain", Outcome::Uncertain),
+        ]
+        .into(),
+        ..World::default()
+    };
+    let bodies = ["sent", "throttled", "rejected", "uncertain", "held"];
+    let bodies = bodies.map(|send_id| ahead(send_id, "acme").0);
+    let handled = world.handle(&bodies).await;
+    assert_eq!((handled.count("Retried"), handled.count("Sent")), (1, 1));
+    assert!(!world.calls().contains(&"release"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_costs_more_than_a_lowered_cap_is_dead_lettered() {
+    let full = Claim::Later {
+        wait: Millis(0),
+        slot_ahead: false,
+    };
+    let world = World {
+        claims: [("full", full)].into(),
+        outcomes: [("throttled", THROTTLED)].into(),
+        bookings: Mutex::new([Booking::OverCap, Booking::OverCap].into()),
+        ..World::default()
+    };
+    let (full, slot) = ahead("full", "acme");
+    let bodies = [full, envelope("throttled").to_string()];
+    let handled = world.handle(&bodies).await;
+    let counts = ["DeadLettered", "Rebooked", "Retried"].map(|name| handled.count(name));
+    assert_eq!((counts, handled.failed.len()), ([2, 0, 0], 0));
+    let dead = world.put(DLQ);
+    assert!(dead.iter().all(|message| is_reason(message, "over_cap")));
+    let bodies_put: HashSet<_> = dead.iter().map(|message| &message.body).collect();
+    assert_eq!(bodies_put, bodies.iter().collect());
+    assert_eq!(world.released(), [slot]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -16,7 +16,9 @@ use sendslot_runtime::{
     Metrics, Queue, SendSettings,
     queue::{Failed, Message, SendBatch},
 };
-use sendslot_schedule::{Ask, Booking, Claim, ClaimAsk, End, Ending, ScheduleError, Slot, Terms};
+use sendslot_schedule::{
+    Ask, Booking, Claim, ClaimAsk, End, Ending, ScheduleError, Slot, Terms, Unused,
+};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
@@ -58,7 +60,7 @@ pub(crate) enum Asked {
         seconds: u16,
     },
     Release {
-        cells: Vec<(Cell, u32)>,
+        unused: Vec<Unused>,
     },
 }
 
@@ -228,6 +230,18 @@ impl World {
             .collect()
     }
 
+    /// What was given back.
+    pub(crate) fn released(&self) -> Vec<Unused> {
+        let asked = self.asked().into_iter();
+        asked
+            .filter_map(|asked| match asked {
+                Asked::Release { unused } => Some(unused),
+                _ => None,
+            })
+            .flatten()
+            .collect()
+    }
+
     /// The names of the calls, in order, without the sends.
     pub(crate) fn calls(&self) -> Vec<&'static str> {
         let asked = self.asked().into_iter();
@@ -322,9 +336,9 @@ impl Slots for &World {
             .collect())
     }
 
-    async fn release(&self, _: Lane, cells: &[(Cell, u32)]) -> Result<(), ScheduleError> {
+    async fn release(&self, _: Lane, unused: &[Unused]) -> Result<(), ScheduleError> {
         self.note(Asked::Release {
-            cells: cells.to_vec(),
+            unused: unused.to_vec(),
         });
         sleep(self.slots_take).await;
         Ok(())
@@ -423,6 +437,16 @@ pub(crate) fn settings() -> SendSettings {
         Some(value.to_owned())
     })
     .unwrap()
+}
+
+/// A slot of acme's that is given back.
+pub(crate) fn unused(goes: Cell, cells: &[(Cell, u32)]) -> Unused {
+    Unused {
+        tenant: "acme".parse().unwrap(),
+        goes,
+        cells: cells.to_vec(),
+        slot_only: false,
+    }
 }
 
 /// An envelope due now, to change and to write.

@@ -1,6 +1,9 @@
 //! What one provider account may send, and the whole numbers that the schedule and the guard run on.
 
-use crate::{Cell, Lane, Millis, Rate};
+use crate::{
+    Cell, Lane, Millis, Rate,
+    window::{self, Caps, Span},
+};
 
 /// What one provider account may send.
 ///
@@ -17,6 +20,9 @@ pub struct Budget {
     reserve_share: Share,
     guard_rate: Rate,
     guard_share: Share,
+    slice: Share,
+    caps: Caps,
+    factor: u64,
     horizon: Millis,
 }
 
@@ -35,6 +41,11 @@ pub struct Settings {
     /// What the priority lane has to itself, recipients per second. More than half the rate is cut to
     /// half: a number typed for a large account must not starve a small one's bulk mail.
     pub reserve: Rate,
+    /// The last part of every second that holds four and more, kept until two seconds before for tenants with
+    /// nothing booked; a fraction, at most a half. Of no use to a lone tenant.
+    pub slice: Rate,
+    /// What may be sent in any hour and in any day, recipients.
+    pub caps: Caps,
     /// How far ahead of now anyone may book; 1 to 900 s.
     pub horizon: Millis,
 }
@@ -73,6 +84,12 @@ pub enum BudgetError {
     /// The booking horizon is out of range.
     #[error("booking horizon is {} ms: give 1 to 900 s, the longest delay of an SQS message", .0.0)]
     Horizon(Millis),
+    /// The slice is out of range.
+    #[error("slice is {}: give a fraction of at most 0.5, or 0 for none", .0.per_second())]
+    Slice(Rate),
+    /// A cap is out of range.
+    #[error("cap is {0}: give 1 to {max} recipients, or nothing for no cap", max = Caps::MAX)]
+    Cap(u64),
 }
 
 impl Budget {
@@ -90,6 +107,8 @@ impl Budget {
             guard,
             burst,
             reserve,
+            slice,
+            caps,
             horizon,
         } = settings;
         if limit.is_zero() {
@@ -105,6 +124,14 @@ impl Budget {
         }
         if horizon < Millis::from_secs(1) || horizon > Self::LONGEST_HORIZON {
             return Err(BudgetError::Horizon(horizon));
+        }
+        if slice > Rate::HALF {
+            return Err(BudgetError::Slice(slice));
+        }
+        for cap in [caps.hour, caps.day].into_iter().flatten() {
+            if cap == 0 || cap > Caps::MAX {
+                return Err(BudgetError::Cap(cap));
+            }
         }
         let whole_limit = limit.num() / limit.den();
         let spare = limit.num() * (e.den() - e.num()) / (limit.den() * e.den());
@@ -131,6 +158,9 @@ impl Budget {
             reserve_share,
             guard_rate,
             guard_share,
+            slice: Share::of(slice, Rate::ONE),
+            caps,
+            factor: FACTOR_ONE,
             horizon,
         })
     }
@@ -197,6 +227,47 @@ impl Budget {
         self.guard_share
     }
 
+    /// The slice, a part of every second that holds [`SLICED_FROM`] and more.
+    #[must_use]
+    pub const fn slice(&self) -> Share {
+        self.slice
+    }
+
+    /// The caps of an hour and a day.
+    #[must_use]
+    pub const fn caps(&self) -> Caps {
+        self.caps
+    }
+
+    /// What a lane may have of a window, if that has a cap: bulk leaves priority its part.
+    #[must_use]
+    pub fn cap(&self, span: Span, lane: Lane) -> Option<u64> {
+        let cap = self.caps.of(span)?;
+        Some(window::part_of(cap, lane, self.reserve_share))
+    }
+
+    /// The same budget for so many tenants: a lone one has no use for a slice.
+    #[must_use]
+    pub const fn for_tenants(mut self, tenants: usize) -> Self {
+        if tenants < 2 {
+            self.slice.num = 0;
+        }
+        self
+    }
+
+    /// The same budget, slowed down for a while to `factor` ÷ [`FACTOR_ONE`] of its rate.
+    #[must_use]
+    pub fn slowed(mut self, factor: u64) -> Self {
+        self.factor = factor.clamp(1, FACTOR_ONE);
+        self
+    }
+
+    /// [`FACTOR_ONE`]ths of the rate that new bookings go by.
+    #[must_use]
+    pub const fn factor(&self) -> u64 {
+        self.factor
+    }
+
     /// The booking horizon.
     #[must_use]
     pub const fn horizon(&self) -> Millis {
@@ -216,10 +287,11 @@ impl Budget {
         if whole == 0 { 1 } else { whole }
     }
 
-    /// C(c) = ⌊c·r⌋: recipients that all cells before `cell` hold.
+    /// C(c) = ⌊c·r⌋: recipients that all cells before `cell` hold; of these the factor's part.
     #[must_use]
     pub const fn before(&self, cell: Cell) -> u64 {
-        mul_div(cell.0, self.rate.num(), self.rate.den())
+        let all = mul_div(cell.0, self.rate.num(), self.rate.den());
+        mul_div(all, self.factor, FACTOR_ONE)
     }
 
     /// Recipients that a cell holds: C(c+1) − C(c).
@@ -235,11 +307,24 @@ impl Budget {
         mul_div(self.before(Cell(cell.0 + 1)), num, den) - mul_div(self.before(cell), num, den)
     }
 
+    /// Recipients of a cell that are kept for newcomers until shortly before: its part by floor difference, at
+    /// least one, where the cell holds [`SLICED_FROM`] and more.
+    #[must_use]
+    pub const fn sliced(&self, cell: Cell) -> u64 {
+        let Share { num, den } = self.slice;
+        if num == 0 || self.capacity(cell) < SLICED_FROM {
+            return 0;
+        }
+        let slice =
+            mul_div(self.before(Cell(cell.0 + 1)), num, den) - mul_div(self.before(cell), num, den);
+        if slice == 0 { 1 } else { slice }
+    }
+
     /// The first cell at or after `cell` in which the lane has any capacity: computed, not searched.
     ///
     /// Recipients are numbered 1, 2, 3, … over all cells. Recipient n is in the first cell c with
     /// C(c+1) ≥ n, so c + 1 = ⌈n ÷ r⌉. Bulk's j-th recipient is the first n with n − ⌊ρ·n⌋ ≥ j, that is
-    /// ⌈(1−ρ)·n⌉ ≥ j, so n = ⌊(j−1) ÷ (1−ρ)⌋ + 1.
+    /// ⌈(1−ρ)·n⌉ ≥ j, so n = ⌊(j−1) ÷ (1−ρ)⌋ + 1. Slowed down by f, the n-th is the ⌈n ÷ f⌉-th of all.
     #[must_use]
     pub const fn next_with_capacity(&self, lane: Lane, cell: Cell) -> Cell {
         let before = self.before(cell);
@@ -250,6 +335,8 @@ impl Budget {
                 mul_div(before - mul_div(before, num, den), den, den - num) + 1
             }
         };
+        let (whole, rest) = (n / self.factor, n % self.factor);
+        let n = whole * FACTOR_ONE + (rest * FACTOR_ONE).div_ceil(self.factor);
         let (num, den) = (self.rate.num(), self.rate.den());
         // ⌈n ÷ r⌉ − 1 = ⌊(n·den − 1) ÷ num⌋, with n·den split as in `mul_div`.
         let whole = (n / num) * den;
@@ -270,12 +357,18 @@ impl Budget {
     )]
     pub fn line_rate(&self, lane: Lane) -> f64 {
         let rate = self.rate.num() as f64 / self.rate.den() as f64;
-        match lane {
+        let rate = match lane {
             Lane::Priority => rate,
             Lane::Bulk => rate - self.reserve.num() as f64 / self.reserve.den() as f64,
-        }
+        };
+        rate * self.factor as f64 / FACTOR_ONE as f64
     }
 }
+
+/// A factor of one: nothing is slowed down.
+pub const FACTOR_ONE: u64 = 1024;
+/// Seconds that hold fewer recipients have no slice: it would be too large a part.
+pub const SLICED_FROM: u64 = 4;
 
 /// Ticks of the guard in a second.
 pub const GUARD_TICKS: u64 = 100;
@@ -324,6 +417,8 @@ mod tests {
             guard: rate("1"),
             burst: None,
             reserve: rate(reserve),
+            slice: Rate::ZERO,
+            caps: Caps::default(),
             horizon: Millis::from_secs(60),
         }
     }
@@ -452,12 +547,13 @@ mod tests {
         #[test]
         fn next_with_capacity_is_what_a_search_finds(
             num in 1_u64..400, den in 1_u64..400, reserve_num in 0_u64..50, from in 0_u64..2_000_000_000,
+            factor in prop_oneof![Just(FACTOR_ONE), 30_u64..FACTOR_ONE],
         ) {
             let limit = Rate::new(num, den).unwrap();
             let reserve = Rate::new(reserve_num, 100).unwrap();
             let made = Budget::new(Settings { limit, reserve, ..settings("1", "0.9", "0") });
             prop_assume!(made.is_ok());
-            let budget = made.unwrap();
+            let budget = made.unwrap().slowed(factor);
             for lane in Lane::ALL {
                 let has = |c: &u64| match lane {
                     Lane::Priority => budget.capacity(Cell(*c)) > 0,

@@ -21,6 +21,8 @@
 //! - **Windows.** Several recipients go at one instant, so besides, in no second around a grant may more
 //!   than ⌈L⌉ recipients go. A message that alone costs more than ⌊L⌋ goes when nobody else does for a
 //!   second before and after, and nobody goes after it until what it was over is paid for.
+//! - **Slots only.** What others send by themselves in a second ([`crate::schedule::Standing::SlotOnly`]) takes its part of the
+//!   units of that second, spread evenly over them, and goes at their ticks.
 //! - **Far grants** are not drawn: past the longest wait the message takes a new slot instead.
 //! - **Clock.** When the Redis clock is set back, what was granted lies anywhere in the next seconds of real
 //!   time. The guard forgets it and grants nothing until it is surely over. (Set back for less long than until
@@ -29,7 +31,7 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    Budget, Lane, Millis, Moment,
+    Budget, Cell, Lane, Millis, Moment,
     budget::{GUARD_TICKS, Share, mul_div},
 };
 
@@ -59,6 +61,8 @@ pub struct Guard {
     clock: Moment,
     /// Nothing goes before this tick.
     closed_until: u64,
+    /// By second: recipients that others send by themselves.
+    elsewhere: BTreeMap<Cell, u64>,
 }
 
 impl Guard {
@@ -70,12 +74,37 @@ impl Guard {
             ticks: BTreeMap::new(),
             clock: Moment(0),
             closed_until: 0,
+            elsewhere: BTreeMap::new(),
         }
     }
 
     /// A new budget. What was granted under the old one still counts.
     pub const fn set_budget(&mut self, budget: Budget) {
         self.budget = budget;
+    }
+
+    /// By second, what others send by themselves, recipients.
+    pub fn leave(&mut self, elsewhere: BTreeMap<Cell, u64>) {
+        self.elsewhere = elsewhere;
+    }
+
+    /// Units of a tick that are others'.
+    #[must_use]
+    pub fn elsewhere(&self, tick: u64) -> u64 {
+        let cell = Cell(tick / GUARD_TICKS);
+        let Some(recipients) = self.elsewhere.get(&cell) else {
+            return 0;
+        };
+        let first = self.before(cell.0 * GUARD_TICKS);
+        let all = self.before((cell.0 + 1) * GUARD_TICKS) - first;
+        let part = |upto: u64| {
+            if all == 0 {
+                0
+            } else {
+                (upto - first) * recipients.min(&all) / all
+            }
+        };
+        part(self.before(tick + 1)) - part(self.before(tick))
     }
 
     /// When the guard was last asked.
@@ -95,13 +124,14 @@ impl Guard {
     pub fn room(&self, lane: Lane, tick: u64) -> u64 {
         let (before, after) = (self.before(tick), self.before(tick + 1));
         let taken = self.tick(tick);
-        let all = (after - before).saturating_sub(taken.units);
+        let elsewhere = self.elsewhere(tick);
+        let all = (after - before).saturating_sub(taken.units + elsewhere);
         match lane {
             Lane::Priority => all,
             Lane::Bulk => {
                 let Share { num, den } = self.budget.guard_share();
                 let reserved = mul_div(after, num, den) - mul_div(before, num, den);
-                all.min((after - before - reserved).saturating_sub(taken.bulk))
+                all.min((after - before - reserved).saturating_sub(taken.bulk + elsewhere))
             }
         }
     }
@@ -158,9 +188,11 @@ impl Guard {
                 return None;
             }
             let fits = if alone {
+                let from = goes.saturating_sub(GUARD_TICKS - 1);
                 self.ticks
-                    .range(goes.saturating_sub(GUARD_TICKS - 1)..goes + silence)
+                    .range(from..goes + silence)
                     .all(|(_, t)| t.going == 0)
+                    && (from..goes + GUARD_TICKS).all(|tick| self.elsewhere(tick) == 0)
             } else {
                 self.fullest_second_with(goes) + cost <= self.budget.most_per_second()
             };
@@ -237,10 +269,9 @@ impl Guard {
     fn fullest_second_with(&self, tick: u64) -> u64 {
         (tick.saturating_sub(GUARD_TICKS - 1)..=tick)
             .map(|first| {
-                self.ticks
-                    .range(first..first + GUARD_TICKS)
-                    .map(|(_, t)| t.going)
-                    .sum()
+                let second = first..first + GUARD_TICKS;
+                let granted: u64 = self.ticks.range(second.clone()).map(|(_, t)| t.going).sum();
+                granted + second.map(|tick| self.elsewhere(tick)).sum::<u64>()
             })
             .max()
             .unwrap_or(0)
@@ -262,7 +293,7 @@ impl Guard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::budget::Settings;
+    use crate::{Rate, budget::Settings, window::Caps};
 
     const NOW: Moment = Moment(1_800_000_000_000);
 
@@ -283,6 +314,8 @@ mod tests {
             guard: guard.parse().unwrap(),
             burst,
             reserve: reserve.parse().unwrap(),
+            slice: Rate::ZERO,
+            caps: Caps::default(),
             horizon: Millis::from_secs(60),
         };
         Guard::new(Budget::new(settings).unwrap())
@@ -363,10 +396,12 @@ mod tests {
                 (Lane::Priority, "0"),
             ] {
                 let mut guard = guard_at(limit, "0.9", "0.95", None, reserve);
-                let mut schedule = Schedule::new(guard.budget.without_horizon());
+                let mut schedule = Schedule::new(NOW, guard.budget.without_horizon());
                 let mut now = NOW;
                 for n in 0..200 {
-                    let Booking::Slot(slot) = schedule.book(NOW, lane, 1, Standing::New) else {
+                    let Booking::Slot(slot) =
+                        schedule.book(NOW, lane, &"acme".parse().unwrap(), 1, Standing::New)
+                    else {
                         panic!("no horizon")
                     };
                     // Claimed up to a second early.

@@ -5,16 +5,20 @@
 //! - [`lane`], [`tenant`]: who a message is for and how urgent it is.
 //! - [`budget`]: what one provider account may send, and the numbers that follow from it.
 //! - [`schedule`]: the model that books cells; the Lua in `sendslot-schedule` is held against it.
+//! - [`line`]: whose turn it is when many tenants wait.
+//! - [`window`]: caps of an hour and a day.
 //! - [`guard`]: the model that grants the moment of each send; likewise.
 //! - [`outcome`]: what a provider's answer means for a message.
 
 pub mod budget;
 pub mod guard;
 pub mod lane;
+pub mod line;
 pub mod outcome;
 pub mod schedule;
 pub mod tenant;
 pub mod units;
+pub mod window;
 
 pub use budget::Budget;
 pub use lane::Lane;

@@ -1,4 +1,4 @@
-//! The schedule as a pure model: what `book.lua` and `release.lua` do, without Redis or a clock.
+//! The schedule as a pure model: what `book.lua`, `release.lua` and `pause.lua` do, without Redis or a clock.
 //!
 //! Read this to learn the rules. The scripts are held against it step by step, so both say the same;
 //! this one says it in the open.
@@ -6,30 +6,45 @@
 //! # The rules
 //! - **Cells.** Each second is a cell that holds ⌊(c+1)·r⌋ − ⌊c·r⌋ recipients ([`Budget::capacity`]).
 //!   Priority may fill a cell; bulk only up to capacity − reserve ([`Budget::reserved`]).
+//! - **Slice.** The last part of a cell ([`Budget::sliced`]) is kept until shortly before: from two seconds ahead
+//!   for *newcomers*, tenants with no line and nothing booked later than that; from one second ahead for
+//!   anyone whose turn it is. So a newcomer has a slot within three seconds however much others have booked. A message takes such
+//!   near room only if it fits in whole.
 //! - **The present cell** offers only the turns that are not over: turns missed count as bulk's, since
 //!   priority's part is the last to be given up.
-//! - **Frontier.** Every cell before a lane's frontier is full for that lane, so searches start there
-//!   and the cost of a booking doesn't grow with the backlog.
+//! - **Frontier.** Every cell before a lane's frontier is full for that lane, slice apart, or lies where a window holds
+//!   no more; so searches start there and the cost of a booking doesn't grow with the backlog.
 //! - **Costs may be split** over cells: a message takes what room there is, in order. It goes at the
 //!   turn of its last recipient, or of its ⌊L⌋-th if it costs more than L: a provider lets such a
 //!   message go when a whole second is free and is then owed the rest, so what it books beyond ⌊L⌋ is
 //!   the silence after it.
 //! - **Turns.** The k-th recipient of a cell that holds n goes at k/n of the second, counted from 0.
-//! - **Horizon.** A message is booked if its slot is within the horizon, else it waits in its lane's line,
+//! - **Windows** ([`crate::window`]), of the budget and of a tenant: a message begins in the first block with room for all of it. The
+//!   budget's move the frontier past what they have filled. What costs more than a cap can never go and is refused.
+//! - **Horizon.** A message is booked if its slot is within the horizon, else it waits in its tenant's line,
 //!   outside the schedule. The first of all, with nothing of its lane booked ahead of it, is booked as far
 //!   ahead as a message can be delayed: at a low rate, or for many recipients, the very next slot may be
 //!   past the horizon, and nothing is gained by waiting for it.
+//! - **Lines.** A waiting message keeps its place: recipients that its tenant ever queued, up to and with itself.
+//!   The lines are merged by weight ([`crate::line`]): that gives the recipients before it, and those ÷ the lane's rate, from
+//!   the frontier on, its estimated slot. It is in turn if that is within the horizon. It sleeps until its slot is half a
+//!   horizon away, so that it wakes neither too early to find room nor too late to use it.
+//! - **Nothing idle.** Where nothing is booked from a quarter of a horizon on, anyone who asks may have it,
+//!   as long as it overtakes its own tenant's mail by no more than that; virtual time follows.
+//! - **A tenant under a cap of its own** doesn't compete with the others: it waits in a line by itself, which its cap
+//!   serves, and takes what it may when it may.
+//! - **Slots only.** A service that sends by itself books like anyone, but doesn't wait: it is told when to ask again. The
+//!   guard leaves those recipients their part of the second; so they are booked past what it may have granted already.
 //! - **Clock.** Time doesn't run backwards: when the Redis clock is set back by up to 5 s, the
-//!   schedule stands still until it catches up; by more, it starts anew.
-//! - **Lines.** A waiting message keeps its place: recipients ever queued, up to and with itself. The
-//!   line knows how many were served. Its slot will be about (recipients before it) ÷ rate past the
-//!   frontier; a message whose estimated slot is past the horizon doesn't book even if there is room,
-//!   unless it is at the head of the line. It sleeps until its slot is half a horizon away, so that it wakes
-//!   neither too early to find room nor too late to use it.
+//!   schedule stands still until it catches up; by more, the cells start anew.
 
 use std::collections::BTreeMap;
 
-use crate::{Budget, Cell, Lane, Millis, Moment};
+use crate::{
+    Budget, Cell, Lane, Millis, Moment, TenantName,
+    line::{self, Lines},
+    window::{Caps, Span, Window},
+};
 
 /// The longest sleep: the longest delay of an SQS message.
 pub const LONGEST_SLEEP: Millis = Millis::from_secs(900);
@@ -37,6 +52,16 @@ pub const LONGEST_SLEEP: Millis = Millis::from_secs(900);
 pub const LONGEST_STANDSTILL: Millis = Millis::from_secs(5);
 /// The shortest sleep, so that nothing spins.
 pub const SHORTEST_SLEEP: Millis = Millis::from_secs(1);
+/// Cells ahead of the present one in which a newcomer finds the slice.
+const SLICE_OPENS: u64 = 2;
+/// Searches begin anew at most so often because the rate has moved.
+pub const SHORTEST_EPOCH: Millis = Millis::from_secs(60);
+/// Cells ahead in which the guard may have granted already: its longest wait.
+const GRANTED: u64 = 3;
+/// No slice is booked further ahead, in cells: where there are slices, even the costliest message is over soon.
+const FARTHEST: u64 = 1000;
+/// Past cells that are kept: the guard looks back so far.
+pub const PAST_CELLS: u64 = 3;
 
 /// Where a message that asks for a slot stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,8 +73,38 @@ pub enum Standing {
         /// Recipients ever queued in the line, up to and with this message.
         place: u64,
     },
+    /// It woke from a wait and won't go after all (it has expired, say): its line moves up.
+    Left {
+        /// As in [`Standing::Waited`].
+        place: u64,
+    },
     /// It had a slot before (a retry, a rebooking): it isn't new mail and stands in no line.
     Again,
+    /// Only a slot is wanted, for mail that somebody else sends; it never waits in a line.
+    SlotOnly,
+}
+
+/// What is set for one tenant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tenant {
+    /// Its part of the bulk rate while others wait, too, in relation to theirs; 1 to [`Tenant::MAX_WEIGHT`].
+    pub weight: u32,
+    /// What it may send in any hour and in any day, recipients.
+    pub caps: Caps,
+}
+
+impl Tenant {
+    /// The greatest weight.
+    pub const MAX_WEIGHT: u32 = 1000;
+}
+
+impl Default for Tenant {
+    fn default() -> Self {
+        Self {
+            weight: 1,
+            caps: Caps::default(),
+        }
+    }
 }
 
 /// The answer to one message.
@@ -59,10 +114,14 @@ pub enum Booking {
     Slot(Slot),
     /// Its slot would be past the booking horizon: ask again after the delay.
     Wait(Wait),
+    /// It costs more than what may be sent in an hour or a day: it can never go.
+    OverCap,
+    /// It has left its line, as it asked.
+    Left,
 }
 
 /// A booked slot.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Slot {
     /// When the message may go.
     pub at: Moment,
@@ -78,7 +137,7 @@ pub struct Wait {
     /// Sleep this long, then ask again: [`SHORTEST_SLEEP`] to [`LONGEST_SLEEP`].
     pub delay: Millis,
     /// Its place in the line, to be shown when it asks again; 0 for a message that asked
-    /// [`Standing::Again`], which asks so again.
+    /// [`Standing::Again`] or [`Standing::SlotOnly`], which asks so again.
     pub place: u64,
     /// Estimated time until its slot, however many sleeps away.
     pub estimate: Millis,
@@ -91,28 +150,84 @@ pub struct Booked {
     pub all: u64,
     /// From bulk.
     pub bulk: u64,
+    /// Of all, those that somebody else sends.
+    pub slots_only: u64,
 }
 
-/// A lane's waiting line, in recipients.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What is known of a tenant in one lane.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Line {
-    /// Ever queued: the place of the last to join.
+    /// Recipients ever queued: the place of the last to join.
     pub queued: u64,
-    /// Ever booked out of the line.
+    /// Recipients ever booked out of the line.
     pub served: u64,
-    /// When the last place should long have been served. After it the line is taken for empty, so that
-    /// messages that never come back (deleted by hand) can't hold it open.
-    pub until: Moment,
+    /// Its place among the lines of others.
+    pub among: line::Standing,
+    /// Who has asked lately.
+    pub look: Look,
+    /// In which run of the schedule it last booked.
+    pub run: u64,
+    /// The last cell booked.
+    pub last: Cell,
+}
+
+/// A look at a line for as long as it takes everyone in it to ask: who hasn't asked is not there any more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Look {
+    /// When it began.
+    pub since: Moment,
+    /// How far the line reached then, in recipients ever queued.
+    pub reached: u64,
+    /// Recipients ever queued before the first of those who have asked since.
+    pub lowest: u64,
+}
+
+/// What a tenant holds of a cell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Recipients booked in it.
+    pub booked: u64,
+    /// Recipients that go in it: all of a message go at once, in one of its cells.
+    pub going: u64,
+}
+
+/// What is held of a tenant.
+#[derive(Clone, Debug, Default)]
+struct Account {
+    lines: [Line; 2],
+    /// By cell and lane.
+    bookings: BTreeMap<Cell, [Held; 2]>,
+    windows: [Window; 2],
 }
 
 /// The schedule of one budget.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     budget: Budget,
+    tenants: BTreeMap<TenantName, Tenant>,
     cells: BTreeMap<Cell, Booked>,
     clock: Moment,
+    /// How often the cells have started anew.
+    run: u64,
     frontier: [Cell; 2],
-    lines: [Line; 2],
+    /// Every cell before is full for the lane, slice and all.
+    full: [Cell; 2],
+    lines: [Lines; 2],
+    windows: [Window; 2],
+    accounts: BTreeMap<TenantName, Account>,
+    /// At which rate (recipients per second), and when, searches last began anew.
+    epoch: (f64, Moment),
+}
+
+/// A message that asks.
+#[derive(Clone, Copy)]
+struct Ask {
+    lane: Lane,
+    cost: u64,
+    tenant: Tenant,
+    slot_only: bool,
+    /// The last cell whose slice it may use.
+    opens: Cell,
 }
 
 /// Recipients taken from one cell by the call under way.
@@ -125,17 +240,19 @@ struct Take {
 impl Schedule {
     /// An empty schedule.
     #[must_use]
-    pub const fn new(budget: Budget) -> Self {
+    pub fn new(now: Moment, budget: Budget) -> Self {
         Self {
+            epoch: (rate_of(&budget), now),
             budget,
+            tenants: BTreeMap::new(),
             cells: BTreeMap::new(),
             clock: Moment(0),
+            run: 0,
             frontier: [Cell(0); 2],
-            lines: [Line {
-                queued: 0,
-                served: 0,
-                until: Moment(0),
-            }; 2],
+            full: [Cell(0); 2],
+            lines: Default::default(),
+            windows: Default::default(),
+            accounts: BTreeMap::new(),
         }
     }
 
@@ -145,16 +262,46 @@ impl Schedule {
         self.clock
     }
 
+    /// How often the cells have started anew, as the clock was set back.
+    #[must_use]
+    pub const fn run(&self) -> u64 {
+        self.run
+    }
+
     /// The budget in force.
     #[must_use]
     pub const fn budget(&self) -> &Budget {
         &self.budget
     }
 
-    /// A new budget: searches start from now again, as there may be more room in every cell.
-    pub const fn set_budget(&mut self, budget: Budget) {
-        self.budget = budget;
-        self.frontier = [Cell(0); 2];
+    /// A new budget. What slows the old one down slows this one. A rate that has moved by a tenth and more since searches
+    /// last began anew, at most once a minute, and any other change at once, starts an epoch: searches go back to now, as
+    /// there may be room in every cell. What was booked before stays where it is; the guard sees to it after a cut.
+    pub fn set_budget(&mut self, now: Moment, budget: Budget) {
+        let old = self.budget;
+        self.budget = budget.slowed(old.factor());
+        self.full = [Cell(0); 2];
+        let (rate, since) = self.epoch;
+        let new = rate_of(&budget);
+        let moved = (new - rate).abs() * 10.0 >= rate;
+        let long_ago = now >= since + SHORTEST_EPOCH || now < since;
+        let other = |of: &Budget| (of.reserve(), of.horizon(), of.slice(), of.caps());
+        if moved && long_ago || other(&old) != other(&budget) {
+            self.frontier = [Cell(0); 2];
+            self.epoch = (new, now);
+        }
+    }
+
+    /// Slows new bookings down to `factor` ÷ [`crate::budget::FACTOR_ONE`] of the budget's rate, or speeds them up
+    /// again. What is booked stays, and searches go on where they are.
+    pub fn slow_to(&mut self, factor: u64) {
+        self.budget = self.budget.slowed(factor);
+        self.full = [Cell(0); 2];
+    }
+
+    /// Sets a tenant's weight and caps; without, they are [`Tenant::default`]. Its line keeps its recipients.
+    pub fn set_tenant(&mut self, name: TenantName, tenant: Tenant) {
+        self.tenants.insert(name, tenant);
     }
 
     /// What is booked in a cell.
@@ -174,81 +321,223 @@ impl Schedule {
         self.frontier[lane as usize]
     }
 
-    /// A lane's waiting line.
+    /// Every cell before is full for the lane, slice and all.
     #[must_use]
-    pub const fn line(&self, lane: Lane) -> Line {
-        self.lines[lane as usize]
+    pub const fn full(&self, lane: Lane) -> Cell {
+        self.full[lane as usize]
     }
 
-    /// Recipients that the lane may still book in a cell, turns already missed not counted.
+    /// A lane's waiting lines.
     #[must_use]
-    pub fn room(&self, lane: Lane, cell: Cell) -> u64 {
-        let booked = self.booked(cell);
+    pub const fn lines(&self, lane: Lane) -> &Lines {
+        &self.lines[lane as usize]
+    }
+
+    /// What is known of a tenant in a lane.
+    #[must_use]
+    pub fn line(&self, lane: Lane, tenant: &TenantName) -> Line {
+        let account = self.accounts.get(tenant);
+        account.map_or_else(Line::default, |account| account.lines[lane as usize])
+    }
+
+    /// What a tenant has booked, by cell and lane.
+    pub fn bookings(&self, tenant: &TenantName) -> impl Iterator<Item = (Cell, [Held; 2])> {
+        let account = self.accounts.get(tenant);
+        account
+            .into_iter()
+            .flat_map(|account| account.bookings.iter().map(|(cell, count)| (*cell, *count)))
+    }
+
+    /// One of the budget's windows.
+    #[must_use]
+    pub const fn window(&self, span: Span) -> &Window {
+        &self.windows[span as usize]
+    }
+
+    /// One of a tenant's windows.
+    #[must_use]
+    pub fn window_of(&self, tenant: &TenantName, span: Span) -> Option<&Window> {
+        Some(&self.accounts.get(tenant)?.windows[span as usize])
+    }
+
+    /// What is set for a tenant.
+    #[must_use]
+    pub fn tenant(&self, name: &TenantName) -> Tenant {
+        self.tenants.get(name).copied().unwrap_or_default()
+    }
+
+    /// Recipients that a cell still holds for the lane. The slice is kept after the cell `opens`.
+    #[must_use]
+    pub fn room(&self, lane: Lane, cell: Cell, opens: Cell) -> u64 {
+        let booked = self.used(cell);
+        let kept = if cell > opens {
+            self.budget.sliced(cell)
+        } else {
+            0
+        };
         let capacity = self.budget.capacity(cell);
-        let all = capacity.saturating_sub(booked.all);
+        let all = capacity.saturating_sub(kept + booked.all);
         match lane {
             Lane::Priority => all,
             Lane::Bulk => {
-                all.min((capacity - self.budget.reserved(cell)).saturating_sub(booked.bulk))
+                let reserved = self.budget.reserved(cell);
+                all.min(capacity.saturating_sub(reserved + kept + booked.bulk))
             }
         }
     }
 
     /// Books one message of `cost` recipients, or says how long it must wait.
-    pub fn book(&mut self, now: Moment, lane: Lane, cost: u32, standing: Standing) -> Booking {
+    pub fn book(
+        &mut self,
+        now: Moment,
+        lane: Lane,
+        name: &TenantName,
+        cost: u32,
+        standing: Standing,
+    ) -> Booking {
         let now = self.advance(now);
-        let line = &mut self.lines[lane as usize];
-        let open = line.served < line.queued && now <= line.until;
-        if !open {
+        let ask = Ask {
+            opens: Cell(now.cell().0 + 1),
+            lane,
+            cost: u64::from(cost),
+            tenant: self.tenant(name),
+            slot_only: standing == Standing::SlotOnly,
+        };
+        let mut account = self.accounts.remove(name).unwrap_or_default();
+        let booking = if self.is_over_cap(ask) {
+            Booking::OverCap
+        } else {
+            account.advance(now, lane, self.run, ask.tenant.caps);
+            self.book_for(now, name, &mut account, ask, standing)
+        };
+        self.accounts.insert(name.clone(), account);
+        booking
+    }
+
+    fn book_for(
+        &mut self,
+        now: Moment,
+        name: &TenantName,
+        account: &mut Account,
+        ask: Ask,
+        standing: Standing,
+    ) -> Booking {
+        let Ask { lane, cost, .. } = ask;
+        let lines = &mut self.lines[lane as usize];
+        lines.check(now);
+        let line = &mut account.lines[lane as usize];
+        let capped = ask.tenant.caps.is_some();
+        line.settle(lines, name, ask.tenant, now);
+        let is_open = line.is_open(lines, capped, now);
+        if !is_open {
             line.served = line.queued;
         }
-        let cost_wide = u64::from(cost);
+        if let Standing::Waited { place } | Standing::Left { place } = standing {
+            lines.ask(name, &mut line.among, now);
+            line.look_at(lines, name, place.saturating_sub(cost), now);
+        }
+        let is_open = line.is_open(lines, capped, now);
+        if matches!(standing, Standing::Left { .. }) {
+            line.served = line.queued.min(line.served + cost);
+            if is_open && !capped {
+                lines.serve(narrow(cost));
+            }
+            return Booking::Left;
+        }
+
+        // Its place, in its own line and among all.
         let place = match standing {
-            Standing::New => line.queued + cost_wide,
-            Standing::Waited { place } => place.max(line.served + cost_wide),
-            Standing::Again => line.served + cost_wide,
+            Standing::New | Standing::SlotOnly => line.queued + cost,
+            Standing::Waited { place } | Standing::Left { place } => {
+                place.min(line.queued).max(line.served + cost)
+            }
+            Standing::Again => line.served + cost,
         };
-        let before = place - line.served - cost_wide;
-        let in_turn = !open
-            || before == 0
-            || matches!(standing, Standing::Again)
-            || self.estimate(now, lane, before) <= self.budget.horizon();
-        let first = self.is_first(now, lane);
-        let mut booked = None;
-        if in_turn {
-            booked = self.take(now, lane, cost_wide, self.budget.horizon());
-            if booked.is_none() && first {
-                booked = self.take(now, lane, cost_wide, LONGEST_SLEEP);
+        let before = place - cost - line.served;
+        let start = line.start(lines, place, cost, ask.tenant.weight);
+        let again = standing == Standing::Again;
+        let rank = if again || !is_open && !capped {
+            0.0
+        } else if capped {
+            to_float(before)
+        } else {
+            lines.rank(start)
+        };
+        let pressed = lines.weight() > 0;
+
+        let mut ask = ask;
+        let newcomer = matches!(standing, Standing::New | Standing::SlotOnly)
+            && !is_open
+            && line.has_nothing_after(now, SLICE_OPENS);
+        let turn = self.turn(now, account, ask, before, rank);
+        let in_turn = again || turn.within || turn.idle || !is_open && (capped || !pressed);
+        let mut takes = None;
+        let mut far = false;
+        if newcomer {
+            ask.opens = Cell(now.cell().0 + SLICE_OPENS);
+        }
+        if newcomer || in_turn {
+            takes = self.take_near(now, account, ask);
+        }
+        if takes.is_none() && in_turn {
+            let first = self.is_first(now, lane);
+            far = true;
+            takes = self.take(now, account, ask, self.budget.horizon());
+            if takes.is_none() && first {
+                takes = self.take(now, account, ask, LONGEST_SLEEP);
             }
         }
-        if let Some(takes) = booked {
-            if matches!(standing, Standing::Waited { .. }) {
-                let line = &mut self.lines[lane as usize];
-                line.served = line.queued.min(line.served + cost_wide);
+        let slot = takes.as_ref().map(|takes| self.slot(now, cost, takes));
+        let line = &mut account.lines[lane as usize];
+        let lines = &mut self.lines[lane as usize];
+        if let (Some(takes), Some(slot)) = (takes, slot) {
+            line.last = line.last.max(takes[takes.len() - 1].cell);
+            match standing {
+                Standing::Waited { .. } => {
+                    line.served = line.queued.min(line.served + cost);
+                    if is_open && !capped {
+                        lines.serve(narrow(cost));
+                        if turn.idle && !turn.within {
+                            lines.serve_up_to(start - turn.reach / to_float(lines.weight()));
+                        }
+                    }
+                }
+                Standing::New | Standing::SlotOnly if far && pressed && !capped => {
+                    line.queued += cost;
+                    line.served += cost;
+                    line.join(lines, name, ask, now);
+                    lines.serve(narrow(cost));
+                }
+                _ => {}
             }
-            return Booking::Slot(self.slot(now, cost_wide, &takes));
+            return Booking::Slot(slot);
         }
-        let estimate = self.estimate(now, lane, before);
-        let line = &mut self.lines[lane as usize];
-        let horizon = self.budget.horizon();
-        if matches!(standing, Standing::New) {
+
+        let fresh = standing == Standing::New;
+        if fresh {
+            if !is_open {
+                line.look = Look {
+                    since: now,
+                    reached: line.queued,
+                    lowest: u64::MAX,
+                };
+            }
             line.queued = place;
-            let closes = now + Millis(estimate.0 + estimate.0 / 2 + 2 * horizon.0);
-            line.until = line.until.max(closes);
+            if capped {
+                lines.ask(name, &mut line.among, now);
+            } else {
+                line.join(lines, name, ask, now);
+            }
         }
-        let rest = estimate.0.saturating_sub(horizon.0 / 2);
+        let estimate = self.turn(now, account, ask, before, rank).estimate;
+        let rest = estimate.0.saturating_sub(self.budget.horizon().0 / 2);
         // Only the first hop is short: then as many surface each second as are sent, not all at once.
-        let first = matches!(standing, Standing::New);
-        let hop = if rest > LONGEST_SLEEP.0 && first {
+        let hop = if rest > LONGEST_SLEEP.0 && fresh {
             rest % LONGEST_SLEEP.0
         } else {
             rest.min(LONGEST_SLEEP.0)
         };
-        let place = if matches!(standing, Standing::Again) {
-            0
-        } else {
-            place
-        };
+        let place = if again || ask.slot_only { 0 } else { place };
         Booking::Wait(Wait {
             delay: Millis(hop.max(SHORTEST_SLEEP.0)),
             place,
@@ -256,46 +545,156 @@ impl Schedule {
         })
     }
 
-    /// Gives booked recipients back. Cells that have begun are past saving and ignored, as is what was
-    /// never booked.
-    pub fn release(&mut self, now: Moment, lane: Lane, cells: &[(Cell, u32)]) {
-        if now < self.clock && now.until(self.clock) > LONGEST_STANDSTILL {
+    /// Gives a booked message's recipients back. Cells that have begun are past saving and ignored, as is what its tenant
+    /// hasn't booked. Freed cells go to whatever books next: a timer can't be woken.
+    pub fn release(
+        &mut self,
+        now: Moment,
+        lane: Lane,
+        name: &TenantName,
+        slot: &Slot,
+        slot_only: bool,
+    ) {
+        let Some(now) = self.standing_still(now) else {
             return; // the next booking starts anew
+        };
+        let Some(mut account) = self.accounts.remove(name) else {
+            return;
+        };
+        if account.lines[lane as usize].run != self.run {
+            self.accounts.insert(name.clone(), account);
+            return; // it was booked before the cells started anew
         }
-        let now = now.max(self.clock);
-        for &(cell, count) in cells {
-            let Some(booked) = self.cells.get_mut(&cell).filter(|_| cell > now.cell()) else {
-                continue;
-            };
-            let own = match lane {
-                Lane::Priority => booked.all - booked.bulk,
-                Lane::Bulk => booked.bulk,
-            };
-            let count = u64::from(count).min(own);
-            if count == 0 {
-                continue;
+        for &(cell, count) in &slot.cells {
+            let held = account.booked(cell, lane);
+            let count = u64::from(count).min(held.booked);
+            if cell > now.cell() && count > 0 {
+                held.booked -= count;
+                self.free(lane, cell, count, slot_only);
+                self.search_from(cell);
             }
-            booked.all -= count;
-            if lane == Lane::Bulk {
-                booked.bulk -= count;
+        }
+        let goes = slot.at.cell();
+        let cost = slot.cells.iter().map(|(_, count)| u64::from(*count)).sum();
+        if goes > now.cell() {
+            self.uncount(now, lane, &mut account, goes, cost);
+        }
+        self.accounts.insert(name.clone(), account);
+    }
+
+    /// Gives back all that a tenant has booked, and ends its lines.
+    pub fn pause(&mut self, now: Moment, name: &TenantName) {
+        let Some(mut account) = self.accounts.remove(name) else {
+            return;
+        };
+        for lane in Lane::ALL {
+            let line = &mut account.lines[lane as usize];
+            self.lines[lane as usize].leave(name, &mut line.among);
+            line.served = line.queued;
+            line.last = Cell(0);
+        }
+        if let Some(now) = self.standing_still(now) {
+            let ahead: Vec<_> = account
+                .bookings
+                .range(Cell(now.cell().0 + 1)..)
+                .flat_map(|(cell, held)| Lane::ALL.map(|lane| (*cell, lane, held[lane as usize])))
+                .filter(|(_, lane, _)| account.lines[*lane as usize].run == self.run)
+                .collect();
+            for (cell, lane, held) in ahead {
+                if held.booked > 0 {
+                    self.free(lane, cell, held.booked, false);
+                    self.search_from(cell);
+                }
+                self.uncount(now, lane, &mut account, cell, held.going);
             }
-            for frontier in &mut self.frontier {
-                *frontier = cell.min(*frontier);
+        }
+        account.bookings.clear();
+        self.accounts.insert(name.clone(), account);
+    }
+
+    /// Moves the clock on and drops the past; answers what time it is for the schedule. Every booking begins with it.
+    pub fn advance(&mut self, now: Moment) -> Moment {
+        if self.standing_still(now).is_none() {
+            self.cells.clear();
+            self.run += 1;
+            self.frontier = [Cell(0); 2];
+            self.full = [Cell(0); 2];
+            self.clock = now;
+        }
+        self.clock = self.clock.max(now);
+        let kept = self.clock.cell().0.saturating_sub(PAST_CELLS);
+        self.cells = self.cells.split_off(&Cell(kept));
+        for span in Span::ALL {
+            if self.budget.caps().of(span).is_some() {
+                self.windows[span as usize].advance(span, self.clock);
+            }
+        }
+        self.clock
+    }
+
+    /// What time it is for the schedule, or nothing if the clock was set back by too much.
+    fn standing_still(&self, now: Moment) -> Option<Moment> {
+        let back = now.until(self.clock);
+        (back <= LONGEST_STANDSTILL).then(|| now.max(self.clock))
+    }
+
+    /// Takes recipients of a lane out of a cell to come.
+    fn free(&mut self, lane: Lane, cell: Cell, count: u64, slot_only: bool) {
+        let booked = self.cells.entry(cell).or_default();
+        let own = match lane {
+            Lane::Priority => booked.all - booked.bulk,
+            Lane::Bulk => booked.bulk,
+        };
+        let count = count.min(own);
+        booked.all -= count;
+        if lane == Lane::Bulk {
+            booked.bulk -= count;
+        }
+        let slots_only = if slot_only { count } else { 0 };
+        booked.slots_only = booked.slots_only.saturating_sub(slots_only).min(booked.all);
+    }
+
+    /// Both lanes search from this cell on, if they would only have searched further on.
+    fn search_from(&mut self, cell: Cell) {
+        for frontier in self.frontier.iter_mut().chain(&mut self.full) {
+            *frontier = cell.min(*frontier);
+        }
+    }
+
+    /// Takes recipients out of the windows again that were to go in a cell.
+    fn uncount(&mut self, now: Moment, lane: Lane, account: &mut Account, goes: Cell, count: u64) {
+        let held = account.booked(goes, lane);
+        let count = count.min(held.going);
+        held.going -= count;
+        if count == 0 {
+            return;
+        }
+        for span in Span::ALL {
+            let index = span as usize;
+            if account.windows[index].is_used() {
+                account.windows[index].remove(span, lane, goes, count);
+            }
+            if self.windows[index].is_used() {
+                self.windows[index].remove(span, lane, goes, count);
+                // Its room may be anybody's, from now on.
+                self.search_from(now.cell());
             }
         }
     }
 
-    /// Moves the clock on and drops the past; answers what time it is for the schedule. Every booking
-    /// begins with it.
-    pub fn advance(&mut self, now: Moment) -> Moment {
-        if now < self.clock && now.until(self.clock) > LONGEST_STANDSTILL {
-            self.cells.clear();
-            self.frontier = [Cell(0); 2];
-            self.clock = now;
-        }
-        self.clock = self.clock.max(now);
-        self.cells = self.cells.split_off(&self.clock.cell());
-        self.clock
+    /// Whether a message costs more than may ever go in an hour or a day.
+    fn is_over_cap(&self, ask: Ask) -> bool {
+        Span::ALL.into_iter().any(|span| {
+            let caps = [self.budget.cap(span, ask.lane), ask.tenant.caps.of(span)];
+            caps.into_iter().flatten().any(|cap| ask.cost > cap)
+        })
+    }
+
+    /// The cell from which the budget's windows have room for a message, if not this one.
+    fn blocked_by_budget(&self, ask: Ask, cell: Cell) -> Option<Cell> {
+        blocked(&self.windows, ask, cell, |span, lane| {
+            self.budget.cap(span, lane)
+        })
     }
 
     /// Whether nothing the lane could still use lies between now and its frontier: then a message that books
@@ -305,51 +704,127 @@ impl Schedule {
         frontier <= now.cell() || self.budget.next_with_capacity(lane, now.cell()) >= frontier
     }
 
-    /// Time from now until the first turn of a message with so many recipients of the line before it: the
-    /// lane's frontier, then the line at the lane's rate.
-    #[expect(
-        clippy::cast_precision_loss,
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "an estimate; the script computes the same in the same order, so both round alike"
-    )]
-    fn estimate(&self, now: Moment, lane: Lane, before: u64) -> Millis {
+    /// Whose turn it is, for a message with so many recipients before it: of its own line, and of all.
+    fn turn(&self, now: Moment, account: &Account, ask: Ask, before: u64, rank: f64) -> Turn {
+        let Ask { lane, tenant, .. } = ask;
+        let horizon = self.budget.horizon();
         let frontier = self.frontier(lane).start().max(now);
-        let served_in = before as f64 * 1000.0 / self.budget.line_rate(lane);
-        Millis(now.until(frontier).0 + served_in as u64)
+        let (mut from, mut rate) = (frontier, self.budget.line_rate(lane));
+        let reach = to_float(horizon.0) * rate / 1000.0;
+        if tenant.caps.is_some() {
+            rate = rate.min(tenant.caps.rate());
+            let mut cell = now.cell();
+            while let Some(next) = account.blocked(ask, cell) {
+                cell = next;
+            }
+            from = from.max(cell.start());
+        }
+        let estimate = Millis(now.until(from).0 + truncated(rank * 1000.0 / rate));
+        let free = now.until(frontier).0 <= horizon.0 / 4 || self.is_first(now, lane);
+        Turn {
+            within: estimate.0 <= horizon.0 / 2 + horizon.0 / 24 + 1000,
+            idle: free && (before == 0 || to_float(before * 4) <= reach),
+            reach,
+            estimate,
+        }
+    }
+
+    /// Takes what is near, before the frontier, if that holds all of the message.
+    fn take_near(&mut self, now: Moment, account: &mut Account, ask: Ask) -> Option<Vec<Take>> {
+        if self.budget.slice().num == 0 || ask.slot_only {
+            return None;
+        }
+        let lane = ask.lane;
+        let first = self.full(lane).max(now.cell());
+        let last = ask.opens.0.min(self.frontier(lane).0.saturating_sub(1));
+        if first.0 > last {
+            return None;
+        }
+        let takes = self.find_near(account, ask, first, last);
+        if let Some(takes) = &takes {
+            for take in takes {
+                self.add(lane, take, ask.slot_only);
+            }
+            self.count(account, ask, takes);
+        }
+        let has_room = |cell: &u64| self.room(lane, Cell(*cell), ask.opens) > 0;
+        self.full[lane as usize] = Cell((first.0..=last).find(has_room).unwrap_or(last + 1));
+        takes
+    }
+
+    /// What of these cells a message would take, if they hold all of it.
+    fn find_near(&self, account: &Account, ask: Ask, first: Cell, last: u64) -> Option<Vec<Take>> {
+        let mut takes: Vec<Take> = Vec::new();
+        let mut left = ask.cost;
+        for cell in (first.0..=last).map(Cell) {
+            let count = self.room(ask.lane, cell, ask.opens).min(left);
+            if count > 0 {
+                takes.push(Take {
+                    cell,
+                    first: self.used(cell).all,
+                    count,
+                });
+                left -= count;
+            }
+        }
+        let begins = takes.first()?.cell;
+        let blocked =
+            self.blocked_by_budget(ask, begins).is_some() || account.blocked(ask, begins).is_some();
+        (left == 0 && !blocked).then_some(takes)
     }
 
     /// Takes `cost` recipients from the frontier on, or nothing if its slot would be further away than `reach`.
     /// What a message books behind its slot may lie further.
-    fn take(&mut self, now: Moment, lane: Lane, cost: u64, reach: Millis) -> Option<Vec<Take>> {
+    fn take(
+        &mut self,
+        now: Moment,
+        account: &mut Account,
+        ask: Ask,
+        reach: Millis,
+    ) -> Option<Vec<Take>> {
+        let Ask { lane, cost, .. } = ask;
         let last = (now + reach).cell();
         let goes_with = cost.min(self.budget.largest_shared());
         let mut takes = Vec::new();
         let mut left = cost;
         let mut cell = self.frontier(lane).max(now.cell());
+        // What only the tenant's own windows keep it from is still there for others.
+        let mut follows = true;
+        let granted = Cell(now.cell().0 + GRANTED);
+        if ask.slot_only && cell <= granted {
+            (cell, follows) = (Cell(granted.0 + 1), false);
+        }
         loop {
             cell = self.budget.next_with_capacity(lane, cell);
             if cell > last && cost - left < goes_with {
                 break;
             }
-            if cell == now.cell() {
-                self.miss_turns(now);
-            }
-            let count = self.room(lane, cell).min(left);
-            if count > 0 {
-                let booked = self.cells.entry(cell).or_default();
-                takes.push(Take {
-                    cell,
-                    first: booked.all,
-                    count,
-                });
-                booked.all += count;
-                if lane == Lane::Bulk {
-                    booked.bulk += count;
+            if left == cost {
+                if let Some(next) = self.blocked_by_budget(ask, cell) {
+                    cell = next;
+                    continue;
                 }
+                if let Some(next) = account.blocked(ask, cell) {
+                    if follows {
+                        self.frontier[lane as usize] = cell;
+                        follows = false;
+                    }
+                    cell = next;
+                    continue;
+                }
+            }
+            let count = self.room(lane, cell, ask.opens).min(left);
+            if count > 0 {
+                let take = Take {
+                    cell,
+                    first: self.used(cell).all,
+                    count,
+                };
+                self.add(lane, &take, ask.slot_only);
+                takes.push(take);
                 left -= count;
             }
-            if self.room(lane, cell) > 0 {
+            if self.room(lane, cell, ask.opens) > 0 {
                 break;
             }
             cell.0 += 1;
@@ -357,53 +832,85 @@ impl Schedule {
                 break;
             }
         }
-        self.frontier[lane as usize] = cell;
+        if follows {
+            self.frontier[lane as usize] = cell;
+        }
         if left == 0 {
+            self.count(account, ask, &takes);
             return Some(takes);
         }
         for Take { cell, count, .. } in takes {
-            let booked = self.cells.entry(cell).or_default();
-            booked.all -= count;
-            if lane == Lane::Bulk {
-                booked.bulk -= count;
-            }
+            self.free(lane, cell, count, ask.slot_only);
             let frontier = &mut self.frontier[lane as usize];
             *frontier = cell.min(*frontier);
         }
         None
     }
 
-    /// Gives up the turns of the present cell that are over; the turn under way may still be used.
-    fn miss_turns(&mut self, now: Moment) {
-        let cell = now.cell();
-        let over = (now.0 % 1000) * self.budget.capacity(cell) / 1000;
-        let booked = self.booked(cell);
-        if booked.all < over {
-            let missed = over - booked.all;
-            self.cells.insert(
-                cell,
-                Booked {
-                    all: over,
-                    bulk: booked.bulk + missed,
-                },
-            );
+    /// What is booked in a cell, and of the present one the turns that are over; the turn under way may still be used.
+    fn used(&self, cell: Cell) -> Booked {
+        let mut booked = self.booked(cell);
+        if cell == self.clock.cell() {
+            let over = (self.clock.0 % 1000) * self.budget.capacity(cell) / 1000;
+            let missed = over.saturating_sub(booked.all);
+            booked.all += missed;
+            booked.bulk += missed;
+        }
+        booked
+    }
+
+    fn add(&mut self, lane: Lane, take: &Take, slot_only: bool) {
+        let mut booked = self.used(take.cell);
+        booked.all += take.count;
+        if lane == Lane::Bulk {
+            booked.bulk += take.count;
+        }
+        if slot_only {
+            booked.slots_only += take.count;
+        }
+        self.cells.insert(take.cell, booked);
+    }
+
+    /// Counts a booked message for its tenant and in the windows.
+    fn count(&mut self, account: &mut Account, ask: Ask, takes: &[Take]) {
+        let Ask {
+            lane, cost, tenant, ..
+        } = ask;
+        for take in takes {
+            account.booked(take.cell, lane).booked += take.count;
+        }
+        let goes = self.goes(cost, takes).0;
+        account.booked(goes, lane).going += cost;
+        for span in Span::ALL {
+            if self.budget.caps().of(span).is_some() {
+                self.windows[span as usize].add(span, lane, goes, cost);
+            }
+            if tenant.caps.of(span).is_some() {
+                account.windows[span as usize].add(span, lane, goes, cost);
+            }
         }
     }
 
-    fn slot(&self, now: Moment, cost: u64, takes: &[Take]) -> Slot {
+    /// In which cell, and at which of its turns, a message goes: with its last recipient, or with its ⌊L⌋-th.
+    fn goes(&self, cost: u64, takes: &[Take]) -> (Cell, u64) {
         let goes_with = cost.min(self.budget.largest_shared());
         let mut before = 0;
-        let mut at = now;
+        let mut goes = (Cell(0), 0);
         for Take { cell, first, count } in takes {
             if before < goes_with {
-                let turn = first + count.min(&(goes_with - before)) - 1;
-                at = Moment(cell.start().0 + turn * 1000 / self.budget.capacity(*cell)).max(now);
+                goes = (*cell, first + count.min(&(goes_with - before)) - 1);
             }
             before += count;
         }
+        goes
+    }
+
+    fn slot(&self, now: Moment, cost: u64, takes: &[Take]) -> Slot {
+        let (cell, turn) = self.goes(cost, takes);
+        let at = Moment(cell.start().0 + turn * 1000 / self.budget.capacity(cell)).max(now);
         let cells = takes
             .iter()
-            .map(|take| (take.cell, u32::try_from(take.count).unwrap_or(u32::MAX)))
+            .map(|take| (take.cell, narrow(take.count)))
             .collect();
         Slot {
             at,
@@ -413,10 +920,162 @@ impl Schedule {
     }
 }
 
+/// Whose turn it is.
+struct Turn {
+    /// The estimated slot is within the horizon.
+    within: bool,
+    /// Nothing is booked for so long that anyone may go.
+    idle: bool,
+    /// Recipients that go in a horizon.
+    reach: f64,
+    /// Time until the slot.
+    estimate: Millis,
+}
+
+impl Account {
+    /// Drops the past, and what was booked before the cells started anew.
+    fn advance(&mut self, now: Moment, lane: Lane, run: u64, caps: Caps) {
+        let line = &mut self.lines[lane as usize];
+        if line.run != run {
+            line.run = run;
+            line.last = Cell(0);
+            for held in self.bookings.values_mut() {
+                held[lane as usize] = Held::default();
+            }
+        }
+        self.bookings = self.bookings.split_off(&now.cell());
+        for span in Span::ALL {
+            if caps.of(span).is_some() {
+                self.windows[span as usize].advance(span, now);
+            }
+        }
+    }
+
+    fn booked(&mut self, cell: Cell, lane: Lane) -> &mut Held {
+        &mut self.bookings.entry(cell).or_default()[lane as usize]
+    }
+
+    /// The cell from which the tenant's windows have room for a message, if not this one.
+    fn blocked(&self, ask: Ask, cell: Cell) -> Option<Cell> {
+        blocked(&self.windows, ask, cell, |span, _| ask.tenant.caps.of(span))
+    }
+}
+
+/// The first cell after a block without room for the message.
+fn blocked(
+    windows: &[Window; 2],
+    ask: Ask,
+    cell: Cell,
+    cap: impl Fn(Span, Lane) -> Option<u64>,
+) -> Option<Cell> {
+    for span in Span::ALL {
+        let window = &windows[span as usize];
+        let (Some(all), Some(bulk)) = (cap(span, Lane::Priority), cap(span, Lane::Bulk)) else {
+            continue;
+        };
+        let block = span.block(cell);
+        if block <= window.farthest(span)
+            && window.room(span, ask.lane, all, bulk, block) < ask.cost
+        {
+            return Some(span.start(block.max(window.present()) + 1));
+        }
+    }
+    None
+}
+
+impl Line {
+    /// Puts the tenant's place among the lines right, as things have changed since it was last seen.
+    fn settle(&mut self, lines: &mut Lines, name: &TenantName, tenant: Tenant, now: Moment) {
+        let among = &mut self.among;
+        if among.weight == 0 {
+            return;
+        }
+        if tenant.caps.is_some() || !lines.is_open(among, now) {
+            lines.leave(name, among);
+        } else if among.weight != tenant.weight {
+            let recipients = (among.tag - lines.time()) * f64::from(among.weight);
+            lines.leave(name, among);
+            among.tag = lines.time() + recipients / f64::from(tenant.weight);
+            lines.join(name, among, tenant.weight, 0);
+        }
+    }
+
+    /// Someone asks, with so many recipients ever queued before it. After a look, those that haven't asked are gone, and
+    /// the line moves up.
+    fn look_at(&mut self, lines: &mut Lines, name: &TenantName, first: u64, now: Moment) {
+        let look = &mut self.look;
+        look.lowest = look.lowest.min(first);
+        if now >= look.since && now < look.since + line::QUIET {
+            return;
+        }
+        let gone = look.lowest.min(look.reached).saturating_sub(self.served);
+        *look = Look {
+            since: now,
+            reached: self.queued,
+            lowest: first,
+        };
+        self.served += gone;
+        if gone > 0 && self.among.weight > 0 {
+            lines.shorten(name, &mut self.among, gone);
+        }
+    }
+
+    /// Whether nothing is booked more than so many cells ahead. What is booked further ahead than possible was under a
+    /// clock since set back.
+    const fn has_nothing_after(&self, now: Moment, ahead: u64) -> bool {
+        let now = now.cell().0;
+        self.last.0 <= now + ahead || self.last.0 > now + FARTHEST
+    }
+
+    /// Whether the line has anyone in it.
+    fn is_open(&self, lines: &Lines, capped: bool, now: Moment) -> bool {
+        if capped {
+            self.served < self.queued && now <= self.among.asked + line::QUIET
+        } else {
+            lines.is_open(&self.among, now)
+        }
+    }
+
+    /// The virtual time at which a message's turn begins.
+    fn start(&self, lines: &Lines, place: u64, cost: u64, weight: u32) -> f64 {
+        let behind = to_float(self.queued + cost) - to_float(place);
+        self.among.tag.max(lines.time()) - behind / f64::from(weight)
+    }
+
+    /// The line grows by a message.
+    fn join(&mut self, lines: &mut Lines, name: &TenantName, ask: Ask, now: Moment) {
+        lines.ask(name, &mut self.among, now);
+        lines.join(name, &mut self.among, ask.tenant.weight, narrow(ask.cost));
+    }
+}
+
+fn rate_of(budget: &Budget) -> f64 {
+    to_float(budget.rate().num()) / to_float(budget.rate().den())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts are below 2^53")]
+const fn to_float(count: u64) -> f64 {
+    count as f64
+}
+
+/// An estimate in whole milliseconds. The script computes in the same order, so both round alike.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "never negative, and saturating"
+)]
+const fn truncated(ms: f64) -> u64 {
+    ms as u64
+}
+
+fn narrow(count: u64) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::budget::Settings;
+    use crate::{Rate, budget::Settings};
 
     const NOW: Moment = Moment(1_800_000_000_000);
 
@@ -427,29 +1086,35 @@ mod tests {
             guard: "1".parse().unwrap(),
             burst: None,
             reserve: reserve.parse().unwrap(),
+            slice: Rate::ZERO,
+            caps: Caps::default(),
             horizon: Millis::from_secs(60),
         })
         .unwrap()
     }
 
+    fn acme() -> TenantName {
+        "acme".parse().unwrap()
+    }
+
     fn slot(booking: Booking) -> Slot {
         match booking {
             Booking::Slot(slot) => slot,
-            Booking::Wait(wait) => panic!("{wait:?}"),
+            other => panic!("{other:?}"),
         }
     }
 
     fn wait(booking: Booking) -> Wait {
         match booking {
             Booking::Wait(wait) => wait,
-            Booking::Slot(slot) => panic!("{slot:?}"),
+            other => panic!("{other:?}"),
         }
     }
 
     #[test]
     fn at_eight_tenths_a_second_ten_mails_take_the_cells_that_hold_one() {
-        let mut schedule = Schedule::new(budget("1", "0.8", "0"));
-        let mut book = || slot(schedule.book(NOW, Lane::Bulk, 1, Standing::New)).at;
+        let mut schedule = Schedule::new(NOW, budget("1", "0.8", "0"));
+        let mut book = || slot(schedule.book(NOW, Lane::Bulk, &acme(), 1, Standing::New)).at;
         let seconds: Vec<u64> = (0..10).map(|_| (book().0 - NOW.0) / 1000).collect();
         // NOW's cell is the first of five, which holds nothing.
         assert_eq!(seconds, [1, 2, 3, 4, 6, 7, 8, 9, 11, 12]);
@@ -457,12 +1122,12 @@ mod tests {
 
     #[test]
     fn fifty_recipients_at_eleven_a_second_go_with_the_eleventh_and_leave_silence_behind() {
-        let mut schedule = Schedule::new(budget("11", "0.99", "0"));
-        let fifty = slot(schedule.book(NOW, Lane::Bulk, 50, Standing::New));
+        let mut schedule = Schedule::new(NOW, budget("11", "0.99", "0"));
+        let fifty = slot(schedule.book(NOW, Lane::Bulk, &acme(), 50, Standing::New));
         assert_eq!(fifty.cells.iter().map(|(_, count)| count).sum::<u32>(), 50);
         assert!(fifty.cells.iter().all(|(_, count)| *count <= 11));
         assert_eq!(fifty.cells.len(), 5);
-        let next = slot(schedule.book(NOW, Lane::Bulk, 1, Standing::New));
+        let next = slot(schedule.book(NOW, Lane::Bulk, &acme(), 1, Standing::New));
         // At 10.89/s, 39 of the 50 are owed when it goes, and one more turn for the next.
         assert!(fifty.at <= NOW + Millis(1100), "{fifty:?}");
         assert!(
@@ -473,16 +1138,16 @@ mod tests {
 
     #[test]
     fn eleven_recipients_at_eleven_a_second_go_with_their_last() {
-        let mut schedule = Schedule::new(budget("11", "0.99", "0"));
-        let eleven = slot(schedule.book(NOW, Lane::Bulk, 11, Standing::New));
+        let mut schedule = Schedule::new(NOW, budget("11", "0.99", "0"));
+        let eleven = slot(schedule.book(NOW, Lane::Bulk, &acme(), 11, Standing::New));
         let last = eleven.cells[eleven.cells.len() - 1].0;
         assert_eq!(eleven.at.cell(), last);
     }
 
     #[test]
     fn the_first_turn_of_the_present_second_is_the_one_under_way() {
-        let mut schedule = Schedule::new(budget("12.5", "0.8", "0"));
-        let mut book = |now| slot(schedule.book(now, Lane::Bulk, 1, Standing::New));
+        let mut schedule = Schedule::new(NOW, budget("12.5", "0.8", "0"));
+        let mut book = |now| slot(schedule.book(now, Lane::Bulk, &acme(), 1, Standing::New));
         // The cell holds ten; five turns are over, the sixth is under way.
         let at = book(NOW + Millis(550)).at;
         assert_eq!(at, NOW + Millis(550));
@@ -494,12 +1159,13 @@ mod tests {
     fn a_wait_of_901_s_hops_once_shortly_and_then_for_900() {
         // One a second, booked for 61 s; half a horizon of 30 s is not slept: the n-th to wait sleeps 30 + n s.
         for (waiting_before, rest, first_hop) in [(868, 899, 899), (869, 900, 900), (870, 901, 1)] {
-            let mut schedule = Schedule::new(budget("2", "0.5", "0"));
-            while let Booking::Slot(_) = schedule.book(NOW, Lane::Bulk, 1, Standing::New) {}
-            for _ in 1..waiting_before {
-                wait(schedule.book(NOW, Lane::Bulk, 1, Standing::New));
+            let mut schedule = Schedule::new(NOW, budget("2", "0.5", "0"));
+            while let Booking::Slot(_) = schedule.book(NOW, Lane::Bulk, &acme(), 1, Standing::New) {
             }
-            let first = wait(schedule.book(NOW, Lane::Bulk, 1, Standing::New));
+            for _ in 1..waiting_before {
+                wait(schedule.book(NOW, Lane::Bulk, &acme(), 1, Standing::New));
+            }
+            let first = wait(schedule.book(NOW, Lane::Bulk, &acme(), 1, Standing::New));
             assert_eq!(
                 first.estimate,
                 Millis::from_secs(rest + 30),
@@ -512,7 +1178,7 @@ mod tests {
             );
             // Woken at once, it still waits, for the rest, or for the longest there is.
             let standing = Standing::Waited { place: first.place };
-            let again = wait(schedule.book(NOW, Lane::Bulk, 1, standing));
+            let again = wait(schedule.book(NOW, Lane::Bulk, &acme(), 1, standing));
             assert_eq!(again.delay, Millis::from_secs(rest.min(900)));
             assert_eq!(again.place, first.place);
         }
@@ -520,38 +1186,38 @@ mod tests {
 
     #[test]
     fn a_retry_stands_in_no_line_and_leaves_the_line_as_it_is() {
-        let mut schedule = Schedule::new(budget("2", "0.5", "0"));
-        while let Booking::Slot(_) = schedule.book(NOW, Lane::Bulk, 1, Standing::New) {}
-        let line = schedule.line(Lane::Bulk);
-        let retry = wait(schedule.book(NOW, Lane::Bulk, 1, Standing::Again));
+        let mut schedule = Schedule::new(NOW, budget("2", "0.5", "0"));
+        while let Booking::Slot(_) = schedule.book(NOW, Lane::Bulk, &acme(), 1, Standing::New) {}
+        let line = schedule.line(Lane::Bulk, &acme());
+        let retry = wait(schedule.book(NOW, Lane::Bulk, &acme(), 1, Standing::Again));
         assert_eq!(
-            (retry.place, schedule.line(Lane::Bulk).queued),
+            (retry.place, schedule.line(Lane::Bulk, &acme()).queued),
             (0, line.queued)
         );
         // A second later there is room at the end, and the retry has it although others wait.
         let later = NOW + Millis::from_secs(1);
-        slot(schedule.book(later, Lane::Bulk, 1, Standing::Again));
+        slot(schedule.book(later, Lane::Bulk, &acme(), 1, Standing::Again));
     }
 
     #[test]
     fn priority_takes_the_reserve_of_seconds_that_bulk_has_filled() {
-        let mut schedule = Schedule::new(budget("10", "0.9", "2"));
+        let mut schedule = Schedule::new(NOW, budget("10", "0.9", "2"));
         for _ in 0..300 {
-            slot(schedule.book(NOW, Lane::Bulk, 1, Standing::New));
+            slot(schedule.book(NOW, Lane::Bulk, &acme(), 1, Standing::New));
         }
-        let urgent = slot(schedule.book(NOW, Lane::Priority, 1, Standing::New));
+        let urgent = slot(schedule.book(NOW, Lane::Priority, &acme(), 1, Standing::New));
         assert!(urgent.delay <= Millis(1000), "{urgent:?}");
     }
 
     #[test]
     fn a_line_whose_messages_never_come_back_closes_by_itself() {
-        let mut schedule = Schedule::new(budget("2", "0.5", "0"));
-        while let Booking::Slot(_) = schedule.book(NOW, Lane::Bulk, 1, Standing::New) {}
+        let mut schedule = Schedule::new(NOW, budget("2", "0.5", "0"));
+        while let Booking::Slot(_) = schedule.book(NOW, Lane::Bulk, &acme(), 1, Standing::New) {}
         for _ in 0..500 {
-            wait(schedule.book(NOW, Lane::Bulk, 1, Standing::New));
+            wait(schedule.book(NOW, Lane::Bulk, &acme(), 1, Standing::New));
         }
-        let much_later = schedule.line(Lane::Bulk).until + Millis(1);
-        let fresh = slot(schedule.book(much_later, Lane::Bulk, 1, Standing::New));
+        let much_later = NOW + line::QUIET + Millis(1);
+        let fresh = slot(schedule.book(much_later, Lane::Bulk, &acme(), 1, Standing::New));
         assert!(fresh.delay <= Millis(1000));
     }
 
@@ -575,11 +1241,15 @@ mod tests {
                         guard: "0.95".parse().unwrap(),
                         burst: None,
                         reserve: reserve.parse().unwrap(),
+                        slice: Rate::ZERO,
+                        caps: Caps::default(),
                         horizon: Millis::from_secs(horizon),
                     });
-                    let mut schedule = Schedule::new(budget.unwrap());
+                    let mut schedule = Schedule::new(NOW, budget.unwrap());
                     let (mut now, mut standing, mut wakes) = (NOW + Millis(730), Standing::New, 0);
-                    while let Booking::Wait(wait) = schedule.book(now, lane, cost, standing) {
+                    while let Booking::Wait(wait) =
+                        schedule.book(now, lane, &acme(), cost, standing)
+                    {
                         now = now + wait.delay;
                         standing = Standing::Waited { place: wait.place };
                         wakes += 1;
@@ -596,7 +1266,7 @@ mod tests {
     /// What waits behind a message of many recipients in a slow lane gets its turn, in the time the lane's rate gives.
     #[test]
     fn a_costly_message_holds_up_the_line_for_its_cost_and_no_longer() {
-        let mut schedule = Schedule::new(budget("1", "0.9", "2"));
+        let mut schedule = Schedule::new(NOW, budget("1", "0.9", "2"));
         let costs: Vec<u32> = [1; 9].into_iter().chain([28]).chain([1; 9]).collect();
         let total: u32 = costs.iter().sum();
         let mut asleep: Vec<(Moment, u32, Standing)> = costs
@@ -607,7 +1277,7 @@ mod tests {
         while !asleep.is_empty() {
             asleep.sort_by_key(|(due, ..)| *due);
             let (now, cost, standing) = asleep.remove(0);
-            match schedule.book(now, Lane::Bulk, cost, standing) {
+            match schedule.book(now, Lane::Bulk, &acme(), cost, standing) {
                 Booking::Slot(slot) => last = last.max(slot.at),
                 Booking::Wait(wait) => {
                     asleep.push((
@@ -618,6 +1288,7 @@ mod tests {
                     wakes += 1;
                     assert!(wakes < 200, "they wake and wake");
                 }
+                other => panic!("{other:?}"),
             }
         }
         // 46 recipients at 0.45 a second.

@@ -97,6 +97,9 @@ impl Rate {
     /// One half, as a fraction.
     pub const HALF: Self = Self { num: 1, den: 2 };
 
+    /// One, as a fraction: all of it.
+    pub const ONE: Self = Self { num: 1, den: 1 };
+
     /// Nothing at all.
     pub const ZERO: Self = Self { num: 0, den: 1 };
 

@@ -86,6 +86,11 @@ pub enum Refusal {
         /// How many there are.
         count: usize,
     },
+    /// It costs more than a cap of the budget or of its tenant: it could never go.
+    #[error(
+        "costs more recipients than may be sent in an hour or a day: split it, or raise the cap"
+    )]
+    OverCap,
     /// The expiry is no moment.
     #[error("/expires_at: no moment: write it as in 2030-01-31T12:00:00Z (RFC 3339)")]
     BadExpiry,
@@ -150,6 +155,7 @@ impl Refusal {
             Self::BadAddress { .. } => "bad_address",
             Self::NoRecipients => "no_recipients",
             Self::TooManyRecipients { .. } => "too_many_recipients",
+            Self::OverCap => "over_cap",
             Self::BadExpiry => "bad_expiry",
             Self::Expired | Self::TooOld => "expired",
             Self::BadContent { .. } => "bad_content",

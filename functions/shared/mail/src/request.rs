@@ -344,21 +344,24 @@ fn check_raw(data: &str) -> Result<(), Refusal> {
 }
 
 /// The published schema, compiled once.
+fn schema() -> &'static Validator {
+    static COMPILED: LazyLock<Validator> = LazyLock::new(|| compiled(SCHEMA));
+    &COMPILED
+}
+
+/// One of the published schemas, ready for use.
 #[expect(
     clippy::expect_used,
     reason = "part of the program, not input: every test here compiles it"
 )]
-fn schema() -> &'static Validator {
-    static COMPILED: LazyLock<Validator> = LazyLock::new(|| {
-        let schema: Value = serde_json::from_str(SCHEMA).expect("the schema is JSON");
-        jsonschema::draft202012::new(&schema).expect("the schema is valid")
-    });
-    &COMPILED
+pub(crate) fn compiled(schema: &str) -> Validator {
+    let schema: Value = serde_json::from_str(schema).expect("the schema is JSON");
+    jsonschema::draft202012::new(&schema).expect("the schema is valid")
 }
 
 /// What a schema's error means to a producer. The validator's own texts quote what they found, which
 /// may be personal; none of them is used.
-fn refusal(error: &ValidationError<'_>) -> Refusal {
+pub(crate) fn refusal(error: &ValidationError<'_>) -> Refusal {
     let place = error.instance_path().as_str();
     let at = json::shown(place);
     let text = error.instance().as_str();
@@ -438,6 +441,8 @@ fn refusal(error: &ValidationError<'_>) -> Refusal {
             format!("too short: at least {limit} characters")
         }
         ValidationErrorKind::MaxLength { limit } => format!("too long: at most {limit} characters"),
+        ValidationErrorKind::Minimum { limit } => format!("too small: at least {limit}"),
+        ValidationErrorKind::Maximum { limit } => format!("too large: at most {limit}"),
         ValidationErrorKind::Pattern { pattern } => format!("must match {pattern}"),
         other => format!("breaks the schema's {:?}", other.keyword()),
     };

@@ -6,8 +6,9 @@ use std::{env, fmt, str::FromStr};
 use sendslot_domain::{
     Budget, Millis, Rate, TenantName,
     budget::{BudgetError, Settings as BudgetNumbers},
+    window::Caps,
 };
-use sendslot_schedule::{Keys, Schedule, ScheduleError, Seed};
+use sendslot_schedule::{Keys, Schedule, ScheduleError, Seed, Tenant as SeedTenant};
 
 use crate::{ByLane, Queue};
 
@@ -59,8 +60,8 @@ impl Settings {
 /// A budget as deployed: what Redis is set up with until something else knows better.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BudgetSettings {
-    /// What may be sent (`SENDSLOT_LIMIT`, `_HEADROOM`, `_GUARD`, `_BURST`, `_RESERVE`,
-    /// `_HORIZON_SECONDS`).
+    /// What may be sent (`SENDSLOT_LIMIT`, `_DAILY_QUOTA`, `_HOURLY_CAP`, `_HEADROOM`, `_GUARD`, `_BURST`,
+    /// `_RESERVE`, `_SLICE`, `_HORIZON_SECONDS`).
     pub budget: Budget,
     /// On whose behalf mail may go; never empty (`SENDSLOT_TENANTS`).
     pub tenants: Vec<Tenant>,
@@ -76,7 +77,7 @@ impl BudgetSettings {
             tenants: self
                 .tenants
                 .iter()
-                .map(|tenant| tenant.name.clone())
+                .map(|tenant| (tenant.name.clone(), tenant.seed()))
                 .collect(),
         }
     }
@@ -89,6 +90,19 @@ pub struct Tenant {
     pub name: TenantName,
     /// The SES configuration set its mail goes through, if it has one.
     pub configuration_set: Option<String>,
+    /// Its part of the bulk rate in relation to the others' while they wait, too; 1 to
+    /// [`SeedTenant::MAX_WEIGHT`].
+    pub weight: u32,
+}
+
+impl Tenant {
+    /// What the schedule knows of it.
+    fn seed(&self) -> SeedTenant {
+        SeedTenant {
+            weight: self.weight,
+            ..SeedTenant::default()
+        }
+    }
 }
 
 /// What `reserve` needs.
@@ -100,6 +114,8 @@ pub struct ReserveSettings {
     pub intake_queues: ByLane<Queue>,
     /// Where refused requests go (`SENDSLOT_<LANE>_INTAKE_DLQ_URL`).
     pub intake_dlqs: ByLane<Queue>,
+    /// Whether slots are booked for mail that somebody else sends (`SENDSLOT_SLOTS_ONLY`, `on` or `off`).
+    pub slots_only: bool,
 }
 
 /// What `send` needs.
@@ -149,11 +165,13 @@ impl ReserveSettings {
         let common = vars.common();
         let intake_queues = vars.queues("INTAKE_QUEUE");
         let intake_dlqs = vars.queues("INTAKE_DLQ");
+        let slots_only = vars.parsed("SENDSLOT_SLOTS_ONLY", Some("off"), "off", switch);
         vars.finish((|| {
             Some(Self {
                 common: common?,
                 intake_queues: intake_queues?,
                 intake_dlqs: intake_dlqs?,
+                slots_only: slots_only?,
             })
         })())
     }
@@ -244,6 +262,9 @@ impl<'a> Variables<'a> {
         let guard = self.parsed("SENDSLOT_GUARD", Some("0.95"), "0.95", fraction);
         let burst = self.parsed("SENDSLOT_BURST", Some(""), "1", burst);
         let reserve = self.parsed("SENDSLOT_RESERVE", Some("0/s"), "2/s", rate);
+        let slice = self.parsed("SENDSLOT_SLICE", Some("0.05"), "0.05", slice);
+        let day = self.parsed("SENDSLOT_DAILY_QUOTA", Some(""), "50000", cap);
+        let hour = self.parsed("SENDSLOT_HOURLY_CAP", Some(""), "1000", cap);
         let horizon = self.seconds(
             "SENDSLOT_HORIZON_SECONDS",
             Some("60"),
@@ -257,6 +278,11 @@ impl<'a> Variables<'a> {
             guard: guard?,
             burst: burst?,
             reserve: reserve?,
+            slice: slice?,
+            caps: Caps {
+                hour: hour?,
+                day: day?,
+            },
             horizon: horizon?,
         });
         match budget {
@@ -271,6 +297,8 @@ impl<'a> Variables<'a> {
                     BudgetError::Burst(_) => ("SENDSLOT_BURST", ""),
                     BudgetError::Horizon(_) => ("SENDSLOT_HORIZON_SECONDS", "60"),
                     BudgetError::NoLimit(_) => ("SENDSLOT_LIMIT", "14/s"),
+                    BudgetError::Slice(_) => ("SENDSLOT_SLICE", "0.05"),
+                    BudgetError::Cap(_) => ("SENDSLOT_DAILY_QUOTA", ""),
                 };
                 self.problem(
                     variable,
@@ -407,7 +435,34 @@ fn burst(text: &str) -> Result<Option<u32>, String> {
     Ok(Some(recipients))
 }
 
-/// `name` or `name=configuration-set`, separated by commas.
+/// A part of a second: 0 up to a half.
+fn slice(text: &str) -> Result<Rate, String> {
+    let part = rate(text).ok().filter(|_| !text.contains('/'));
+    part.filter(|part| *part <= Rate::HALF)
+        .ok_or_else(|| "no number from 0 to 0.5".into())
+}
+
+/// Recipients; nothing is no cap.
+fn cap(text: &str) -> Result<Option<u64>, String> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let recipients = text.parse::<u64>().ok();
+    let recipients = recipients.filter(|n| (1..=Caps::MAX).contains(n));
+    recipients
+        .map(Some)
+        .ok_or_else(|| format!("no whole number of recipients from 1 to {}", Caps::MAX))
+}
+
+fn switch(text: &str) -> Result<bool, &'static str> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("neither on nor off"),
+    }
+}
+
+/// `name` or `name=configuration-set`, either with `:weight` behind it, separated by commas.
 fn tenants(text: &str) -> Result<Vec<Tenant>, String> {
     let mut tenants: Vec<Tenant> = Vec::new();
     for entry in text
@@ -415,8 +470,12 @@ fn tenants(text: &str) -> Result<Vec<Tenant>, String> {
         .map(str::trim)
         .filter(|entry| !entry.is_empty())
     {
-        let (name, set) = match entry.split_once('=') {
+        let (who, weight) = match entry.split_once(':') {
             None => (entry, None),
+            Some((who, weight)) => (who.trim(), Some(weight.trim())),
+        };
+        let (name, set) = match who.split_once('=') {
+            None => (who, None),
             Some((name, set)) => (name.trim(), Some(set.trim())),
         };
         let bad = |e| format!("tenant {name:?}: {e}");
@@ -426,6 +485,13 @@ fn tenants(text: &str) -> Result<Vec<Tenant>, String> {
             configuration_set: match set {
                 None => None,
                 Some(set) => Some(set.parse::<TenantName>().map_err(bad)?.to_string()),
+            },
+            weight: match weight {
+                None => SeedTenant::default().weight,
+                Some(text) => weighs(text).ok_or_else(|| {
+                    let most = SeedTenant::MAX_WEIGHT;
+                    format!("tenant {name:?}: weight {text:?} is no whole number from 1 to {most}")
+                })?,
             },
         };
         if tenants.iter().any(|known| known.name == tenant.name) {
@@ -439,15 +505,24 @@ fn tenants(text: &str) -> Result<Vec<Tenant>, String> {
     Ok(tenants)
 }
 
+fn weighs(text: &str) -> Option<u32> {
+    let weight = text.parse().ok()?;
+    (1..=SeedTenant::MAX_WEIGHT)
+        .contains(&weight)
+        .then_some(weight)
+}
+
 #[cfg(test)]
 mod tests {
+    use sendslot_domain::budget::Share;
+
     use super::*;
 
     const SET: &[(&str, &str)] = &[
         ("POWERTOOLS_SERVICE_NAME", "reserve"),
         ("SENDSLOT_REDIS_URL", "redis://127.0.0.1:6379"),
         ("SENDSLOT_LIMIT", "100/s"),
-        ("SENDSLOT_TENANTS", "acme=acme-set, beta"),
+        ("SENDSLOT_TENANTS", "acme=acme-set:3, beta, gamma:1000"),
         (
             "SENDSLOT_PRIORITY_SEND_QUEUE_URL",
             "http://sqs/0/priority-send",
@@ -503,16 +578,43 @@ mod tests {
             (budget.rate().to_string(), budget.burst()),
             ("90/s".into(), 5)
         );
+        assert_eq!(budget.slice(), Share { num: 1, den: 20 });
+        assert_eq!(budget.caps(), Caps::default());
         let tenants: Vec<_> = common
             .seed
             .tenants
             .iter()
-            .map(|t| (t.name.as_str(), t.configuration_set.as_deref()))
+            .map(|t| (t.name.as_str(), t.configuration_set.as_deref(), t.weight))
             .collect();
-        assert_eq!(tenants, [("acme", Some("acme-set")), ("beta", None)]);
+        let expected = [
+            ("acme", Some("acme-set"), 3),
+            ("beta", None, 1),
+            ("gamma", None, 1000),
+        ];
+        assert_eq!(tenants, expected);
+        let seeded = common.seed.seed().tenants;
+        let seeded: Vec<_> = seeded.iter().map(|(_, t)| (t.weight, t.caps)).collect();
+        assert_eq!(seeded, [3, 1, 1000].map(|weight| (weight, Caps::default())));
         assert_eq!(settings.intake_dlqs.bulk.name(), "bulk-intake-dlq");
+        assert!(!settings.slots_only);
         let send = SendSettings::read(with(&[])).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(send.lease, Millis::from_secs(60));
+    }
+
+    #[test]
+    fn what_is_set_reaches_the_budget() {
+        let settings = ReserveSettings::read(with(&[
+            ("SENDSLOT_SLICE", "0.125"),
+            ("SENDSLOT_DAILY_QUOTA", "50000"),
+            ("SENDSLOT_HOURLY_CAP", "1000"),
+            ("SENDSLOT_SLOTS_ONLY", "on"),
+        ]));
+        let settings = settings.unwrap_or_else(|e| panic!("{e}"));
+        let budget = settings.common.seed.seed().budget;
+        assert_eq!(budget.slice(), Share { num: 1, den: 8 });
+        let (hour, day) = (Some(1_000), Some(50_000));
+        assert_eq!(budget.caps(), Caps { hour, day });
+        assert!(settings.slots_only);
     }
 
     #[test]
@@ -575,6 +677,23 @@ mod tests {
             (&[("SENDSLOT_TENANTS", "acme,acme")], "there twice"),
             (&[("SENDSLOT_TENANTS", "acme corp")], "tenant \"acme corp\""),
             (&[("SENDSLOT_TENANTS", ",")], "no tenant"),
+            (&[("SENDSLOT_TENANTS", "acme:2,acme=set")], "there twice"),
+            (
+                &[("SENDSLOT_TENANTS", "acme:0")],
+                "weight \"0\" is no whole number from 1 to 1000",
+            ),
+            (&[("SENDSLOT_TENANTS", "acme=set:1001")], "weight"),
+            (&[("SENDSLOT_TENANTS", "acme:3=set")], "weight"),
+            (&[("SENDSLOT_TENANTS", "acme:")], "weight"),
+            (&[("SENDSLOT_SLICE", "0.501")], "no number from 0 to 0.5"),
+            (&[("SENDSLOT_SLICE", "0.5/s")], "no number from 0 to 0.5"),
+            (&[("SENDSLOT_DAILY_QUOTA", "0")], "no whole number"),
+            (
+                &[("SENDSLOT_DAILY_QUOTA", "4320000001")],
+                "from 1 to 4320000000",
+            ),
+            (&[("SENDSLOT_HOURLY_CAP", "many")], "no whole number"),
+            (&[("SENDSLOT_SLOTS_ONLY", "true")], "neither on nor off"),
             (
                 &[("SENDSLOT_BULK_INTAKE_DLQ_URL", "bulk-dlq")],
                 "no queue URL",

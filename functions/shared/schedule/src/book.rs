@@ -27,6 +27,23 @@ pub enum Booking {
     Wait(Wait),
     /// The budget doesn't know the tenant.
     UnknownTenant,
+    /// It costs more than what may be sent in an hour or a day: it can never go.
+    OverCap,
+    /// It has left its line, as it asked.
+    Left,
+}
+
+/// A booked slot that won't be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unused {
+    /// Whose it is.
+    pub tenant: TenantName,
+    /// In which cell its message was to go.
+    pub goes: Cell,
+    /// Its recipients, cell by cell.
+    pub cells: Vec<(Cell, u32)>,
+    /// Whether it was booked [`Standing::SlotOnly`].
+    pub slot_only: bool,
 }
 
 impl Schedule {
@@ -41,35 +58,64 @@ impl Schedule {
         let runs: Vec<&[Ask]> = asks.chunk_by(alike).collect();
         let script = &self.scripts.book;
         let mut call = script.prepare();
-        call.key(&self.keys.budget).key(&self.keys.schedule);
+        call.key(&self.keys.budget)
+            .key(&self.keys.schedule)
+            .key(self.keys.ends(lane))
+            .key(self.keys.asked(lane))
+            .key(&self.keys.guard);
         call.arg(lane.as_str());
         for run in &runs {
+            call.key(self.keys.tenant(&run[0].tenant));
             call.arg(run[0].tenant.as_str())
                 .arg(run[0].cost)
                 .arg(run.len());
             match run[0].standing {
                 Standing::New => call.arg("new"),
                 Standing::Waited { place } => call.arg(place),
+                Standing::Left { place } => call.arg(format!("-{place}")),
                 Standing::Again => call.arg("again"),
+                Standing::SlotOnly => call.arg("slot"),
             };
         }
         let answer: Vec<i64> = Named::call(&call, &self.connection, &self.keys.budget).await?;
         read(&runs, &answer).ok_or_else(|| script.unreadable(&answer))
     }
 
-    /// Gives booked recipients back. Cells that have begun are past saving and ignored.
+    /// Gives booked recipients back, for whoever books next. Cells that have begun are past saving and ignored.
     ///
     /// # Errors
     /// When Redis can't be reached.
-    pub async fn release(&self, lane: Lane, cells: &[(Cell, u32)]) -> Result<(), ScheduleError> {
-        if cells.is_empty() {
+    pub async fn release(&self, lane: Lane, unused: &[Unused]) -> Result<(), ScheduleError> {
+        if unused.is_empty() {
             return Ok(());
         }
         let mut call = self.scripts.release.prepare();
-        call.key(&self.keys.schedule).arg(lane.as_str());
-        for (cell, count) in cells {
-            call.arg(cell.0).arg(count);
+        call.key(&self.keys.schedule);
+        call.arg(lane.as_str());
+        for one in unused {
+            call.key(self.keys.tenant(&one.tenant));
+            call.arg(one.goes.0)
+                .arg(u8::from(one.slot_only))
+                .arg(one.cells.len());
+            for (cell, count) in &one.cells {
+                call.arg(cell.0).arg(count);
+            }
         }
+        let _given: u64 = Named::call(&call, &self.connection, &self.keys.budget).await?;
+        Ok(())
+    }
+
+    /// Gives back all that a tenant has booked, and ends its waiting lines: others have its cells and its turns.
+    ///
+    /// # Errors
+    /// When Redis can't be reached.
+    pub async fn pause(&self, tenant: &TenantName) -> Result<(), ScheduleError> {
+        let mut call = self.scripts.pause.prepare();
+        call.key(&self.keys.schedule).key(self.keys.tenant(tenant));
+        for lane in Lane::ALL {
+            call.key(self.keys.ends(lane)).key(self.keys.asked(lane));
+        }
+        call.arg(tenant.as_str());
         let _given: u64 = Named::call(&call, &self.connection, &self.keys.budget).await?;
         Ok(())
     }
@@ -77,7 +123,8 @@ impl Schedule {
 
 /// Whether two messages can share a run: a place is one message's own.
 fn alike(a: &Ask, b: &Ask) -> bool {
-    a == b && !matches!(a.standing, Standing::Waited { .. })
+    let has_place = matches!(a.standing, Standing::Waited { .. } | Standing::Left { .. });
+    a == b && !has_place
 }
 
 /// A stretch of recipients in one cell, as book.lua answers it.
@@ -109,12 +156,21 @@ fn read(runs: &[&[Ask]], answer: &[i64]) -> Option<Vec<Booking>> {
     let _looked_at = numbers.next()?;
     let mut bookings = Vec::with_capacity(runs.iter().map(|run| run.len()).sum());
     for run in runs {
-        if numbers.0.as_slice().first() == Some(&-1) {
+        let refusal = match numbers.0.as_slice().first() {
+            Some(-1) => Some(Booking::UnknownTenant),
+            Some(-2) => Some(Booking::OverCap),
+            _ => None,
+        };
+        if let Some(refusal) = refusal {
             numbers.0.next();
-            bookings.extend(run.iter().map(|_| Booking::UnknownTenant));
+            bookings.extend(run.iter().map(|_| refusal.clone()));
             continue;
         }
         let (booked, takes, waits) = (numbers.count()?, numbers.count()?, numbers.count()?);
+        if matches!(run[0].standing, Standing::Left { .. }) && booked + takes + waits == 0 {
+            bookings.push(Booking::Left);
+            continue;
+        }
         if booked + waits != run.len() {
             return None;
         }

@@ -104,7 +104,9 @@ impl Schedule {
         }
         let script = &self.scripts.claim;
         let mut call = script.prepare();
-        call.key(&self.keys.budget).key(&self.keys.guard);
+        call.key(&self.keys.budget)
+            .key(&self.keys.guard)
+            .key(&self.keys.schedule);
         call.arg(owner)
             .arg(terms.lane.as_str())
             .arg(terms.lease.0)

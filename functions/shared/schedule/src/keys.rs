@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use sendslot_domain::{SendId, TenantName, tenant::NameError};
+use sendslot_domain::{Lane, SendId, TenantName, tenant::NameError};
 
 /// The keys of one budget. All carry its name as hash tag, so a script's keys share a cluster slot.
 #[derive(Clone, Debug)]
@@ -11,6 +11,8 @@ pub struct Keys {
     pub(crate) budget: String,
     pub(crate) schedule: String,
     pub(crate) guard: String,
+    ends: [String; 2],
+    asked: [String; 2],
 }
 
 impl Keys {
@@ -26,8 +28,25 @@ impl Keys {
             budget: key("budget"),
             schedule: key("schedule"),
             guard: key("guard"),
+            ends: Lane::ALL.map(|lane| key(&format!("ends:{lane}"))),
+            asked: Lane::ALL.map(|lane| key(&format!("asked:{lane}"))),
             prefix,
         })
+    }
+
+    /// A lane's waiting lines, by when each ends.
+    pub(crate) fn ends(&self, lane: Lane) -> &str {
+        &self.ends[lane as usize]
+    }
+
+    /// The same, by when somebody of each last asked.
+    pub(crate) fn asked(&self, lane: Lane) -> &str {
+        &self.asked[lane as usize]
+    }
+
+    /// What one tenant has booked, and its place in the lines.
+    pub(crate) fn tenant(&self, tenant: &TenantName) -> String {
+        format!("{}tenant:{tenant}", self.prefix)
     }
 
     /// The claim on one send id of a tenant. Neither name can hold a colon, so no two claims share a key.

@@ -1,7 +1,8 @@
 //! The schedule and the guard in Redis: one Lua file a command, and the crate that owns the keys.
 //!
 //! # Layout
-//! - [`Schedule`]: the commands, one round trip each: seed, book, release, claim, commit.
+//! - [`Schedule`]: the commands, one round trip each: seed, slow, book, release, pause, claim,
+//!   commit.
 //! - [`Keys`]: every key there is. All carry the budget's hash tag, so they share one cluster slot.
 //! - `lua/`: the scripts. Each file's header says what it guarantees, takes and returns.
 //! - [`testing`] (feature `testing`): a private server for tests, and a clock that tests can set.
@@ -17,11 +18,11 @@ mod seed;
 #[cfg(feature = "testing")]
 pub mod testing;
 
-pub use book::{Ask, Booking};
+pub use book::{Ask, Booking, Unused};
 pub use claim::{Claim, ClaimAsk, End, Ending, Terms};
 pub use keys::Keys;
 pub use seed::Seed;
-pub use sendslot_domain::schedule::{Slot, Standing, Wait};
+pub use sendslot_domain::schedule::{Slot, Standing, Tenant, Wait};
 
 use redis::aio::ConnectionManager;
 use script::Scripts;

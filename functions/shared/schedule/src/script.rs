@@ -15,6 +15,7 @@ pub(crate) struct Scripts {
     pub(crate) seed: Named,
     pub(crate) book: Named,
     pub(crate) release: Named,
+    pub(crate) pause: Named,
     pub(crate) claim: Named,
     pub(crate) commit: Named,
 }
@@ -30,6 +31,7 @@ impl Scripts {
             seed: named("seed", include_str!("lua/seed.lua")),
             book: named("book", include_str!("lua/book.lua")),
             release: named("release", include_str!("lua/release.lua")),
+            pause: named("pause", include_str!("lua/pause.lua")),
             claim: named("claim", include_str!("lua/claim.lua")),
             commit: named("commit", include_str!("lua/commit.lua")),
         }

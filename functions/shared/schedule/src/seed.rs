@@ -1,6 +1,11 @@
 //! Writing the budget.
 
-use sendslot_domain::{Budget, TenantName, budget::GUARD_TICKS};
+use sendslot_domain::{
+    Budget, Lane, TenantName,
+    budget::{FACTOR_ONE, GUARD_TICKS},
+    schedule::Tenant,
+    window::Span,
+};
 
 use crate::{Schedule, ScheduleError, script::Named};
 
@@ -11,8 +16,8 @@ pub struct Seed {
     pub source: String,
     /// What may be sent.
     pub budget: Budget,
-    /// Who may send.
-    pub tenants: Vec<TenantName>,
+    /// Who may send, and how much.
+    pub tenants: Vec<(TenantName, Tenant)>,
 }
 
 impl Schedule {
@@ -23,7 +28,7 @@ impl Schedule {
     /// When Redis can't be reached.
     pub async fn seed(&self, seed: &Seed) -> Result<bool, ScheduleError> {
         let (book, claim, words) = (
-            book_numbers(&seed.budget),
+            book_numbers(&seed.budget.for_tenants(seed.tenants.len())),
             claim_numbers(&seed.budget),
             words(&seed.budget),
         );
@@ -38,33 +43,52 @@ impl Schedule {
         for (field, value) in &words {
             call.arg(*field).arg(value);
         }
-        for tenant in &seed.tenants {
-            call.arg(tenant.as_str());
+        for (name, tenant) in &seed.tenants {
+            call.arg(name.as_str())
+                .arg(tenant.weight)
+                .arg(tenant.caps.hour.unwrap_or(0))
+                .arg(tenant.caps.day.unwrap_or(0));
         }
         let written: u8 = Named::call(&call, &self.connection, &self.keys.budget).await?;
         Ok(written == 1)
     }
+
+    /// Slows new bookings down to `factor` ÷ [`FACTOR_ONE`] of the budget's rate, or speeds them up again. What is
+    /// booked stays.
+    ///
+    /// # Errors
+    /// When Redis can't be reached.
+    pub async fn slow_to(&self, factor: u64) -> Result<(), ScheduleError> {
+        let mut command = redis::cmd("HSET");
+        command
+            .arg(&self.keys.budget)
+            .arg("factor")
+            .arg(factor.clamp(1, FACTOR_ONE));
+        command
+            .exec_async(&mut self.connection.clone())
+            .await
+            .map_err(ScheduleError::Redis)
+    }
 }
 
 /// What `book.lua` runs on, in the order in which it unpacks them.
-fn book_numbers(budget: &Budget) -> [f64; 7] {
-    let share = budget.reserve_share();
-    let [num, den, share_num, share_den, largest] = [
-        budget.rate().num(),
-        budget.rate().den(),
-        share.num,
-        share.den,
-        budget.largest_shared(),
-    ]
-    .map(exact);
+fn book_numbers(budget: &Budget) -> [f64; 13] {
+    let (share, slice) = (budget.reserve_share(), budget.slice());
+    let cap = |span, lane| exact(budget.cap(span, lane).unwrap_or(0));
     [
-        num,
-        den,
-        share_num,
-        share_den,
+        exact(budget.rate().num()),
+        exact(budget.rate().den()),
+        exact(share.num),
+        exact(share.den),
         budget.reserve().per_second(),
-        largest,
+        exact(budget.largest_shared()),
         exact(budget.horizon().0),
+        exact(slice.num),
+        exact(slice.den),
+        cap(Span::Hour, Lane::Priority),
+        cap(Span::Hour, Lane::Bulk),
+        cap(Span::Day, Lane::Priority),
+        cap(Span::Day, Lane::Bulk),
     ]
 }
 
@@ -92,13 +116,18 @@ const fn exact(number: u64) -> f64 {
 }
 
 /// The settings, for people.
-fn words(budget: &Budget) -> [(&'static str, String); 6] {
+fn words(budget: &Budget) -> [(&'static str, String); 9] {
+    let cap = |cap: Option<u64>| cap.map_or_else(|| "none".to_owned(), |cap| cap.to_string());
+    let slice = budget.slice();
     [
         ("limit", budget.limit().to_string()),
         ("headroom", budget.headroom().per_second().to_string()),
         ("guard", budget.guard().per_second().to_string()),
         ("burst", budget.burst().to_string()),
         ("reserve", budget.reserve().to_string()),
+        ("slice", format!("{}/{}", slice.num, slice.den)),
+        ("hourly_cap", cap(budget.caps().hour)),
+        ("daily_quota", cap(budget.caps().day)),
         ("horizon_seconds", budget.horizon().whole_secs().to_string()),
     ]
 }

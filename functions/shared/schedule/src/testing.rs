@@ -11,7 +11,7 @@ use std::{
 };
 
 use redis::aio::MultiplexedConnection;
-use sendslot_domain::Moment;
+use sendslot_domain::{Lane, Moment, TenantName};
 
 use crate::{Keys, Schedule};
 
@@ -188,9 +188,16 @@ impl Clocked {
     }
 }
 
-/// `book.lua` and its keys in order, for benches that call it without this crate's client.
+/// `book.lua` and the keys of a call with one run, for benches that call it without this crate's client.
 #[must_use]
-pub fn book_script(keys: &Keys) -> (redis::Script, [String; 2]) {
+pub fn book_script(keys: &Keys, lane: Lane, tenant: &TenantName) -> (redis::Script, Vec<String>) {
     let script = redis::Script::new(include_str!("lua/book.lua"));
-    (script, [&keys.budget, &keys.schedule].map(Clone::clone))
+    let of_lane = [keys.ends(lane), keys.asked(lane)];
+    let keys = [&keys.budget, &keys.schedule]
+        .into_iter()
+        .cloned()
+        .chain(of_lane.map(str::to_owned))
+        .chain([keys.guard.clone(), keys.tenant(tenant)])
+        .collect();
+    (script, keys)
 }

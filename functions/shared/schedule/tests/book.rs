@@ -12,54 +12,63 @@ use std::collections::{BTreeMap, HashMap};
 
 use proptest::prelude::*;
 use sendslot_domain::{
-    Budget, Cell, Lane, Millis, Moment, TenantName,
+    Budget, Cell, Lane, Millis, Moment, Rate, TenantName,
     budget::Settings,
-    schedule::{self, Schedule as Model, Standing},
+    schedule::{self, Held, Schedule as Model, Standing, Tenant},
+    window::{Caps, Span, Window},
 };
 use sendslot_schedule::{
-    Ask, Booking, Keys, Seed,
+    Ask, Booking, Keys, Seed, Unused,
     testing::{Clocked, PrivateServer},
 };
-
-const KNOWN: [&str; 3] = ["acme", "beta", "gamma"];
 
 /// One step of a history.
 #[derive(Clone, Debug)]
 enum Step {
-    /// Messages arrive: tenant (3 is unknown), recipients, how many, whether they had a slot before.
-    Arrive(Lane, Vec<(usize, u32, usize, bool)>),
+    /// Messages arrive: tenant, recipients, how many, and how they stand.
+    Arrive(Lane, Vec<(usize, u32, usize, Standing)>),
     /// The n-th waiting message wakes, on time or early.
     Wake(usize, bool),
+    /// The n-th waiting message leaves, and says so or not.
+    Leave(usize, bool),
+    /// The next so many to wake do so on time, together.
+    WakeNext(usize),
     /// The n-th booking is given back; twice, to try the limits, if so said.
     Release(usize, bool),
+    /// A tenant is paused.
+    Pause(usize),
     /// Time passes, ms.
     Pass(u64),
     /// The clock is set back, ms.
     SetBack(u64),
-    /// The budget becomes another.
+    /// The budget and the tenants' settings become others.
     Change(usize),
+    /// New bookings go by so many 1024ths of the rate.
+    Slow(u64),
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let lane = prop_oneof![Just(Lane::Bulk), Just(Lane::Priority)];
+    let lane = prop_oneof![3 => Just(Lane::Bulk), 1 => Just(Lane::Priority)];
     let cost = prop_oneof![4 => Just(1_u32), 2 => 2_u32..12, 1 => 13_u32..=50];
     let count = prop_oneof![4 => 1_usize..5, 2 => 5_usize..60, 1 => 60_usize..700];
-    let run = (0_usize..10, cost, count, prop::bool::weighted(0.1));
-    let run = run.prop_map(|(tenant, cost, count, again)| {
-        (
-            tenant.min(3) % if tenant > 8 { 4 } else { 3 },
-            cost,
-            count,
-            again,
-        )
-    });
+    let standing = prop_oneof![
+        8 => Just(Standing::New),
+        1 => Just(Standing::Again),
+        1 => Just(Standing::SlotOnly),
+    ];
+    let tenant = prop_oneof![10 => 0_usize..4, 3 => 0_usize..200, 1 => Just(UNKNOWN)];
     prop_oneof![
-        8 => (lane, prop::collection::vec(run, 1..5)).prop_map(|(lane, runs)| Step::Arrive(lane, runs)),
-        4 => (any::<usize>(), prop::bool::weighted(0.8)).prop_map(|(n, on_time)| Step::Wake(n, on_time)),
+        8 => (lane, prop::collection::vec((tenant, cost, count, standing), 1..5))
+            .prop_map(|(lane, runs)| Step::Arrive(lane, runs)),
+        3 => (any::<usize>(), prop::bool::weighted(0.8)).prop_map(|(n, on_time)| Step::Wake(n, on_time)),
+        4 => (1_usize..12).prop_map(Step::WakeNext),
+        2 => (any::<usize>(), any::<bool>()).prop_map(|(n, says_so)| Step::Leave(n, says_so)),
         3 => (any::<usize>(), prop::bool::weighted(0.2)).prop_map(|(n, twice)| Step::Release(n, twice)),
+        1 => (0_usize..4).prop_map(Step::Pause),
         5 => prop_oneof![0_u64..50, 50_u64..3000, 3000_u64..90_000, 90_000_u64..4_000_000].prop_map(Step::Pass),
         1 => prop_oneof![1_u64..6000, 6000_u64..600_000].prop_map(Step::SetBack),
         1 => (0_usize..3).prop_map(Step::Change),
+        1 => prop_oneof![Just(1024_u64), 20_u64..1024].prop_map(Step::Slow),
     ]
 }
 
@@ -74,29 +83,56 @@ fn budget() -> impl Strategy<Value = Budget> {
         Just("3"),
         Just("1.7"),
         Just("200/d"),
+        Just("106"),
     ];
     let headroom = prop_oneof![Just("0.98"), Just("0.9"), Just("0.8"), Just("0.333")];
     let reserve = prop_oneof![Just("0"), Just("2"), Just("0.1"), Just("40"), Just("1/m")];
-    let horizon = prop_oneof![Just(60_u64), Just(1), Just(5), Just(900)];
-    (limit, headroom, reserve, horizon).prop_map(|(limit, headroom, reserve, horizon)| {
-        let rate = |text: &str| text.parse().unwrap();
-        Budget::new(Settings {
-            limit: rate(limit),
-            headroom: rate(headroom),
-            guard: rate("0.99"),
-            burst: None,
-            reserve: rate(reserve),
-            horizon: Millis::from_secs(horizon),
-        })
-        .unwrap()
-    })
+    let slice = prop_oneof![2 => Just("0.05"), 1 => Just("0"), 1 => Just("0.2"), 1 => Just("0.5")];
+    let horizon = prop_oneof![3 => Just(60_u64), 1 => Just(1), 2 => Just(5), 1 => Just(900)];
+    (limit, headroom, reserve, slice, horizon, caps()).prop_map(
+        |(limit, headroom, reserve, slice, horizon, caps)| {
+            let rate = |text: &str| text.parse().unwrap();
+            Budget::new(Settings {
+                limit: rate(limit),
+                headroom: rate(headroom),
+                guard: rate("0.99"),
+                burst: None,
+                reserve: rate(reserve),
+                slice: rate(slice),
+                caps,
+                horizon: Millis::from_secs(horizon),
+            })
+            .unwrap()
+        },
+    )
 }
 
+fn caps() -> impl Strategy<Value = Caps> {
+    let hour =
+        prop_oneof![4 => Just(None), 1 => Just(Some(20_u64)), 1 => (20_u64..3000).prop_map(Some)];
+    let day = prop_oneof![4 => Just(None), 1 => (40_u64..9000).prop_map(Some)];
+    (hour, day).prop_map(|(hour, day)| Caps { hour, day })
+}
+
+/// The settings of all tenants: those with few neighbours, by number; one in eight has caps of its own.
+fn tenants() -> impl Strategy<Value = Vec<Tenant>> {
+    let weight = prop_oneof![4 => Just(1_u32), 2 => 2_u32..10, 1 => 1_u32..=1000];
+    let caps = prop_oneof![7 => Just(Caps::default()), 1 => caps()];
+    let tenant = (weight, caps).prop_map(|(weight, caps)| Tenant { weight, caps });
+    prop_oneof![1 => Just(1_usize), 3 => Just(4), 2 => Just(200)]
+        .prop_flat_map(move |known| prop::collection::vec(tenant.clone(), known))
+}
+
+/// The number of a tenant that no budget knows.
+const UNKNOWN: usize = 1000;
+
 /// A message outside the script: booked, or asleep.
+#[derive(Clone)]
 struct Message {
     lane: Lane,
     tenant: usize,
     cost: u32,
+    slot_only: bool,
 }
 
 /// The world around the schedule.
@@ -105,36 +141,58 @@ struct World {
     server: redis::aio::MultiplexedConnection,
     keys: Keys,
     model: Model,
+    known: usize,
+    /// The last call, to be shown when something is wrong after it.
+    last_call: String,
+    /// Whether the rate has been the same since searches last began anew: else there may be room that no search sees.
+    steady: bool,
     now: Moment,
     waiting: Vec<(Message, Standing, Moment)>,
-    booked: Vec<(Message, Vec<(Cell, u32)>)>,
+    booked: Vec<(Message, schedule::Slot)>,
     /// What live bookings hold by cell and lane, added up from the script's answers alone.
     ledger: BTreeMap<Cell, [u64; 2]>,
+    /// What goes by cell and lane, likewise: of all, and of each tenant.
+    going: HashMap<Option<usize>, BTreeMap<Cell, [u64; 2]>>,
 }
 
 fn tenant(n: usize) -> TenantName {
-    KNOWN.get(n).unwrap_or(&"nobody").parse().unwrap()
+    format!("tenant-{n}").parse().unwrap()
 }
 
 impl World {
-    async fn seed(&mut self, budget: Budget) {
+    async fn new(server: &PrivateServer, keys: Keys, now: Moment, budget: Budget) -> Self {
+        let mut clocked = Clocked::new(server, keys.clone()).await;
+        clocked.set(now).await.unwrap();
+        Self {
+            clocked,
+            server: server.connection().await,
+            keys,
+            model: Model::new(now, budget),
+            known: 0,
+            last_call: String::new(),
+            steady: true,
+            now,
+            waiting: Vec::new(),
+            booked: Vec::new(),
+            ledger: BTreeMap::new(),
+            going: HashMap::new(),
+        }
+    }
+
+    async fn seed(&mut self, budget: Budget, tenants: &[Tenant]) {
+        let named = (0..).map(tenant).zip(tenants.iter().copied());
         let seed = Seed {
             source: "test".into(),
             budget,
-            tenants: (0..3).map(tenant).collect(),
+            tenants: named.collect(),
         };
-        let differs = *self.model.budget() != budget;
-        let written = self.clocked.schedule.seed(&seed).await.unwrap();
-        if differs {
-            assert!(written);
+        self.known = tenants.len();
+        self.clocked.schedule.seed(&seed).await.unwrap();
+        self.model
+            .set_budget(self.now, budget.for_tenants(tenants.len()));
+        for (name, settings) in &seed.tenants {
+            self.model.set_tenant(name.clone(), *settings);
         }
-        if written {
-            self.model.set_budget(budget);
-        }
-        assert!(
-            !self.clocked.schedule.seed(&seed).await.unwrap(),
-            "seeding the same twice writes nothing"
-        );
         let other = Seed {
             source: "deploy".into(),
             ..seed
@@ -143,6 +201,14 @@ impl World {
             !self.clocked.schedule.seed(&other).await.unwrap(),
             "a deploy does not replace what came from elsewhere"
         );
+        self.forget();
+    }
+
+    /// Of what was booked so far nothing is asked any more: it was booked under other rules.
+    fn forget(&mut self) {
+        self.ledger.clear();
+        self.booked.clear();
+        self.going.clear();
     }
 
     async fn book(
@@ -160,30 +226,46 @@ impl World {
             .collect();
         let answers = self.clocked.schedule.book(lane, &asks).await.unwrap();
         prop_assert_eq!(answers.len(), asked.len());
+        let runs = asks.chunk_by(|a, b| a == b);
+        let runs: Vec<_> = runs.map(|run| (run.len(), &run[0])).collect();
+        self.last_call = format!(
+            "at {:?}, frontier {:?}: {runs:?} in {lane}: {answers:?}",
+            self.now,
+            self.model.frontier(lane)
+        );
         let now = self.model.advance(self.now);
         for ((message, standing), answer) in asked.into_iter().zip(answers) {
-            if message.tenant >= KNOWN.len() {
+            if message.tenant >= self.known {
                 prop_assert_eq!(answer, Booking::UnknownTenant);
                 continue;
             }
-            let expected = self.model.book(self.now, lane, message.cost, standing);
+            let name = tenant(message.tenant);
+            let expected = self
+                .model
+                .book(self.now, lane, &name, message.cost, standing);
             match (answer, expected) {
                 (Booking::Slot(slot), schedule::Booking::Slot(expected)) => {
                     prop_assert_eq!(&slot, &expected);
                     self.check_slot(now, &message, &slot)?;
-                    self.booked.push((message, slot.cells));
+                    self.booked.push((message, slot));
                 }
                 (Booking::Wait(wait), schedule::Booking::Wait(expected)) => {
                     prop_assert_eq!(wait, expected);
                     prop_assert!(wait.delay >= Millis(1000) && wait.delay <= Millis(900_000));
                     let standing = if wait.place == 0 {
-                        Standing::Again
+                        standing
                     } else {
                         Standing::Waited { place: wait.place }
                     };
-                    self.waiting.push((message, standing, now + wait.delay));
+                    if !message.slot_only {
+                        self.waiting.push((message, standing, now + wait.delay));
+                    }
                 }
-                (answer, expected) => prop_assert!(false, "script {answer:?}, model {expected:?}"),
+                (Booking::OverCap, schedule::Booking::OverCap)
+                | (Booking::Left, schedule::Booking::Left) => {}
+                (answer, expected) => {
+                    prop_assert!(false, "{standing:?}: script {answer:?}, model {expected:?}")
+                }
             }
         }
         Ok(())
@@ -206,28 +288,47 @@ impl World {
             let held = self.ledger.entry(cell).or_default();
             held[message.lane as usize] += u64::from(count);
             let [priority, bulk] = *held;
-            // Not overbooked: in all, and by bulk.
+            // Not overbooked: in all, and by bulk; and not the slice, more than two seconds ahead.
+            let slice = if cell.0 > now.cell().0 + 2 {
+                budget.sliced(cell)
+            } else {
+                0
+            };
             prop_assert!(
-                priority + bulk <= budget.capacity(cell),
+                priority + bulk <= budget.capacity(cell) - slice,
                 "{cell:?} holds {held:?}"
             );
             if message.lane == Lane::Bulk {
                 prop_assert!(
-                    bulk <= budget.capacity(cell) - budget.reserved(cell),
+                    bulk <= budget.capacity(cell) - budget.reserved(cell) - slice,
                     "{cell:?} holds {held:?}"
                 );
             }
         }
-        // The earliest cells its lane allows: none before the last has room left.
+        // The earliest cells its lane allows: none before the last has room left, slice and windows apart.
         let last = slot.cells.iter().map(|(cell, _)| *cell).max().unwrap();
-        for cell in (now.cell().0..last.0).map(Cell) {
-            prop_assert_eq!(
-                self.model.room(message.lane, cell),
-                0,
-                "{:?} had room before {:?}",
-                cell,
-                last
-            );
+        let settings = self.model.tenant(&tenant(message.tenant));
+        if self.steady && !message.slot_only && !budget.caps().is_some() && !settings.caps.is_some()
+        {
+            for cell in (now.cell().0..last.0).map(Cell) {
+                prop_assert_eq!(
+                    self.model.room(message.lane, cell, Cell(0)),
+                    0,
+                    "{:?} had room before {:?}",
+                    cell,
+                    last
+                );
+            }
+            // Nor what is left of the slices of this second and the next, if that holds all of it.
+            let next = Cell(now.cell().0 + 1);
+            if last > next {
+                let near = [now.cell(), next].map(|cell| self.model.room(message.lane, cell, next));
+                prop_assert!(
+                    near[0] + near[1] < u64::from(message.cost),
+                    "{near:?} was left for {} before {last:?}",
+                    message.cost
+                );
+            }
         }
         // At the turn of its last recipient, unless no second could hold it.
         let goes = slot.at.cell();
@@ -236,23 +337,68 @@ impl World {
         } else {
             prop_assert!(slot.cells.iter().any(|(cell, _)| *cell == goes));
         }
+        for whose in [None, Some(message.tenant)] {
+            let going = self.going.entry(whose).or_default();
+            going.entry(goes).or_default()[message.lane as usize] += total;
+        }
         Ok(())
     }
 
-    async fn take(&mut self, step: Step, budgets: &[Budget]) -> Result<(), TestCaseError> {
+    /// In no hour and no day more goes than the caps allow, and of the budget's not more from bulk than its part.
+    fn check_windows(&self) -> Result<(), TestCaseError> {
+        let budget = self.model.budget();
+        for (whose, going) in &self.going {
+            for span in Span::ALL {
+                let caps = match whose {
+                    None => Lane::ALL.map(|lane| budget.cap(span, lane)),
+                    Some(n) => [self.model.tenant(&tenant(*n)).caps.of(span); 2],
+                };
+                let [Some(cap), Some(bulk_cap)] = caps else {
+                    continue;
+                };
+                let (mut all, mut bulk) = (0, 0);
+                let mut oldest = going.iter().peekable();
+                for (cell, [priority, of_bulk]) in going {
+                    all += priority + of_bulk;
+                    bulk += of_bulk;
+                    while let Some((first, [p, b])) = oldest.peek()
+                        && first.0 + span.seconds() <= cell.0
+                    {
+                        all -= p + b;
+                        bulk -= b;
+                        oldest.next();
+                    }
+                    prop_assert!(
+                        all <= cap,
+                        "{whose:?} {span:?} up to {cell:?}: {all} of {cap}: {going:?}"
+                    );
+                    prop_assert!(
+                        bulk <= bulk_cap,
+                        "{whose:?} {span:?} up to {cell:?}: bulk {bulk} of {bulk_cap}"
+                    );
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn take(
+        &mut self,
+        step: Step,
+        settings: &[(Budget, Vec<Tenant>)],
+    ) -> Result<(), TestCaseError> {
         match step {
             Step::Arrive(lane, runs) => {
-                let standing = |again| {
-                    if again {
-                        Standing::Again
-                    } else {
-                        Standing::New
-                    }
-                };
                 let asked = runs
                     .into_iter()
-                    .flat_map(|(tenant, cost, count, again)| {
-                        (0..count).map(move |_| (Message { lane, tenant, cost }, standing(again)))
+                    .flat_map(|(tenant, cost, count, standing)| {
+                        let message = Message {
+                            lane,
+                            tenant,
+                            cost,
+                            slot_only: standing == Standing::SlotOnly,
+                        };
+                        (0..count).map(move |_| (message.clone(), standing))
                     })
                     .collect();
                 self.book(lane, asked).await?;
@@ -266,27 +412,53 @@ impl World {
                 }
                 self.book(message.lane, vec![(message, standing)]).await?;
             }
-            Step::Release(n, twice) if !self.booked.is_empty() => {
-                let n = n % self.booked.len();
-                let (message, cells) = self.booked.swap_remove(n);
-                for _ in 0..=usize::from(twice) {
-                    self.clocked
-                        .schedule
-                        .release(message.lane, &cells)
-                        .await
-                        .unwrap();
-                    self.model.release(self.now, message.lane, &cells);
-                }
-                for (cell, count) in cells {
-                    // Given back twice, it takes from the lane's others: then the ledger knows less.
-                    let times = 1 + u64::from(twice);
-                    if let Some(held) = self.ledger.get_mut(&cell) {
-                        let own = &mut held[message.lane as usize];
-                        *own = own.saturating_sub(times * u64::from(count));
+            Step::WakeNext(count) if !self.waiting.is_empty() => {
+                self.waiting.sort_by_key(|(.., due)| *due);
+                let count = count.min(self.waiting.len());
+                let (lane, due) = (self.waiting[0].0.lane, self.waiting[count - 1].2);
+                let (mut woken, rest) = (Vec::new(), self.waiting.split_off(count));
+                for (message, standing, at) in std::mem::replace(&mut self.waiting, rest) {
+                    if message.lane == lane {
+                        woken.push((message, standing));
+                    } else {
+                        self.waiting.push((message, standing, at));
                     }
                 }
+                if due > self.now {
+                    self.now = due;
+                    self.clocked.set(self.now).await.unwrap();
+                }
+                self.book(lane, woken).await?;
             }
-            Step::Wake(..) | Step::Release(..) => {}
+            Step::Leave(n, says_so) if !self.waiting.is_empty() => {
+                let n = n % self.waiting.len();
+                let (message, standing, _) = self.waiting.swap_remove(n);
+                if let Standing::Waited { place } = standing
+                    && says_so
+                {
+                    self.book(message.lane, vec![(message, Standing::Left { place })])
+                        .await?;
+                }
+            }
+            Step::Release(n, twice) if !self.booked.is_empty() => {
+                let n = n % self.booked.len();
+                let (message, slot) = self.booked.swap_remove(n);
+                self.release(&message, &slot, twice).await;
+            }
+            Step::Wake(..) | Step::WakeNext(..) | Step::Leave(..) | Step::Release(..) => {}
+            Step::Pause(n) => {
+                let name = tenant(n);
+                self.clocked.schedule.pause(&name).await.unwrap();
+                self.model.pause(self.now, &name);
+                let now = self.now.max(self.model.clock()).cell();
+                let (of_tenant, others) = std::mem::take(&mut self.booked)
+                    .into_iter()
+                    .partition::<Vec<_>, _>(|(message, _)| message.tenant == n);
+                self.booked = others;
+                for (message, slot) in of_tenant {
+                    self.strike(now, &message, &slot, 1);
+                }
+            }
             Step::Pass(ms) => {
                 self.take_time(Millis(ms)).await;
             }
@@ -295,44 +467,107 @@ impl World {
                 self.clocked.set(self.now).await.unwrap();
                 if ms > 1000 {
                     // The schedule may start anew: what was booked is forgotten.
-                    self.ledger.clear();
-                    self.booked.clear();
+                    self.forget();
                 }
             }
             Step::Change(n) => {
-                self.seed(budgets[n % budgets.len()]).await;
-                // Earlier bookings may exceed a smaller budget; later ones are checked without them.
+                let (budget, tenants) = &settings[n % settings.len()];
+                self.seed(*budget, tenants).await;
+                self.steady = false;
+            }
+            Step::Slow(factor) => {
+                self.clocked.schedule.slow_to(factor).await.unwrap();
+                self.model.slow_to(factor);
+                self.steady = false;
                 self.ledger.clear();
-                self.booked.clear();
             }
         }
-        self.compare().await
+        let mut compared = self.check_windows();
+        if compared.is_ok() {
+            compared = self.compare().await;
+        }
+        compared.map_err(|error| TestCaseError::fail(format!("{error}\nafter {}", self.last_call)))
+    }
+
+    async fn release(&mut self, message: &Message, slot: &schedule::Slot, twice: bool) {
+        let name = tenant(message.tenant);
+        let unused = Unused {
+            tenant: name.clone(),
+            goes: slot.at.cell(),
+            cells: slot.cells.clone(),
+            slot_only: message.slot_only,
+        };
+        for _ in 0..=usize::from(twice) {
+            self.clocked
+                .schedule
+                .release(message.lane, std::slice::from_ref(&unused))
+                .await
+                .unwrap();
+            self.model
+                .release(self.now, message.lane, &name, slot, message.slot_only);
+        }
+        // Given back twice, it takes from the tenant's others: then the ledgers know less.
+        let now = self.now.max(self.model.clock()).cell();
+        self.strike(now, message, slot, 1 + u64::from(twice));
+    }
+
+    /// Takes a message out of the ledgers, as far as it is still to come.
+    fn strike(&mut self, now: Cell, message: &Message, slot: &schedule::Slot, times: u64) {
+        let lane = message.lane as usize;
+        for (cell, count) in &slot.cells {
+            if let Some(held) = self.ledger.get_mut(cell).filter(|_| *cell > now) {
+                held[lane] = held[lane].saturating_sub(times * u64::from(*count));
+            }
+        }
+        let goes = slot.at.cell();
+        if goes > now {
+            for whose in [None, Some(message.tenant)] {
+                if let Some(held) = self.going.entry(whose).or_default().get_mut(&goes) {
+                    held[lane] = held[lane].saturating_sub(times * u64::from(message.cost));
+                }
+            }
+        }
     }
 
     /// The past is dropped inside the calls: after a pause, a few of them leave none of it.
     async fn check_nothing_is_left(&mut self) -> Result<(), TestCaseError> {
         self.take_time(Millis::from_secs(2000)).await;
-        for _ in 0..8 {
-            let message = Message {
-                lane: Lane::Bulk,
-                tenant: 0,
-                cost: 1,
-            };
-            self.book(Lane::Bulk, vec![(message, Standing::Again)])
-                .await?;
+        for _ in 0..40 {
+            for lane in Lane::ALL {
+                let message = Message {
+                    lane,
+                    tenant: 0,
+                    cost: 1,
+                    slot_only: false,
+                };
+                self.book(lane, vec![(message, Standing::Again)]).await?;
+            }
         }
         let now = self.model.clock().cell().0;
-        let fields: Vec<String> = redis::cmd("HKEYS")
-            .arg(format!("{}schedule", self.keys))
-            .query_async(&mut self.server)
-            .await
-            .unwrap();
-        let past = fields
-            .iter()
-            .filter_map(|field| field.parse::<u64>().ok())
-            .filter(|cell| *cell < now)
-            .count();
-        prop_assert_eq!(past, 0, "past cells are left");
+        let kept = now - schedule::PAST_CELLS;
+        let mut past = Vec::new();
+        for (key, from) in [
+            ("schedule".to_owned(), kept),
+            (format!("tenant:{}", tenant(0)), now),
+        ] {
+            let fields: Vec<String> = redis::cmd("HKEYS")
+                .arg(format!("{}{key}", self.keys))
+                .query_async(&mut self.server)
+                .await
+                .unwrap();
+            let cells = fields.iter().filter_map(|field| {
+                let cell = field
+                    .trim_start_matches("priority")
+                    .trim_start_matches("bulk");
+                cell.parse::<u64>().ok()
+            });
+            past.extend(
+                cells
+                    .filter(|cell| *cell < from)
+                    .map(|cell| (key.clone(), from - cell)),
+            );
+        }
+        prop_assert_eq!(past, [], "past cells are left, so many seconds old");
         Ok(())
     }
 
@@ -341,59 +576,204 @@ impl World {
         self.clocked.set(self.now).await.unwrap();
     }
 
-    /// The whole state in Redis is the model's.
-    async fn compare(&mut self) -> Result<(), TestCaseError> {
-        let mut held: HashMap<String, Vec<u8>> = redis::cmd("HGETALL")
-            .arg(format!("{}schedule", self.keys))
+    async fn hash(&mut self, key: &str) -> HashMap<String, Vec<u8>> {
+        redis::cmd("HGETALL")
+            .arg(format!("{}{key}", self.keys))
             .query_async(&mut self.server)
             .await
-            .unwrap();
+            .unwrap()
+    }
+
+    async fn sorted(&mut self, key: &str) -> Vec<(String, f64)> {
+        redis::cmd("ZRANGE")
+            .arg(format!("{}{key}", self.keys))
+            .arg(0)
+            .arg(-1)
+            .arg("WITHSCORES")
+            .query_async(&mut self.server)
+            .await
+            .unwrap()
+    }
+
+    /// The whole state in Redis is the model's.
+    async fn compare(&mut self) -> Result<(), TestCaseError> {
+        let mut held = self.hash("schedule").await;
         let state = held.remove("state").unwrap_or_default();
         let cells: HashMap<u64, u64> = held
             .into_iter()
-            .map(|(cell, packed)| {
-                (
-                    cell.parse().unwrap(),
-                    String::from_utf8(packed).unwrap().parse().unwrap(),
-                )
-            })
+            .filter_map(|(cell, packed)| Some((cell.parse().ok()?, number(&packed))))
             .collect();
         let from = self.model.clock().cell().0;
-        let held: BTreeMap<u64, (u64, u64)> = cells
+        let held: BTreeMap<u64, (u64, u64, u64)> = cells
             .iter()
             .filter(|(cell, packed)| **cell >= from && **packed > 0)
-            .map(|(cell, packed)| (*cell, (packed >> 20, packed & ((1 << 20) - 1))))
+            .map(|(cell, packed)| {
+                let low = |n: u64| n & ((1 << 17) - 1);
+                (*cell, (packed >> 34, low(packed >> 17), low(*packed)))
+            })
             .collect();
-        let expected: BTreeMap<u64, (u64, u64)> = self
+        let expected: BTreeMap<u64, (u64, u64, u64)> = self
             .model
             .cells()
-            .filter(|(_, booked)| booked.all > 0)
-            .map(|(cell, booked)| (cell.0, (booked.all, booked.bulk)))
+            .filter(|(cell, booked)| cell.0 >= from && booked.all > 0)
+            .map(|(cell, booked)| (cell.0, (booked.all, booked.bulk, booked.slots_only)))
             .collect();
         prop_assert_eq!(held, expected);
-        let mut numbers = state
-            .chunks_exact(8)
-            .map(|bytes| u64::from_be_bytes(bytes.try_into().unwrap()))
-            .skip(3);
-        for lane in Lane::ALL {
-            let mut next = || numbers.next().unwrap_or(0);
-            let line = self.model.line(lane);
-            let expected = [
-                self.model.frontier(lane).0,
-                line.queued,
-                line.served,
-                line.until.0,
-            ];
-            prop_assert_eq!(
-                [next(), next(), next(), next()],
-                expected.map(|n| (n as f64).to_bits())
-            );
-        }
         // Memory is bounded: only a few past cells are left, the ahead is within the horizon.
         let past = cells.keys().filter(|cell| **cell < from).count();
         prop_assert!(past <= 2000, "{past} past cells are left");
+
+        let numbers = unpacked(&state);
+        for lane in Lane::ALL {
+            let lines = self.model.lines(lane);
+            let ends: Vec<(f64, String)> = lines
+                .ends()
+                .map(|(end, line)| (end, line.to_owned()))
+                .collect();
+            let asked: Vec<(f64, String)> = lines
+                .asked()
+                .map(|(asked, line)| (asked.0 as f64, line.to_owned()))
+                .collect();
+            let expected = [
+                self.model.frontier(lane).0 as f64,
+                lines.time(),
+                lines.weight() as f64,
+                ends.first().map_or(f64::INFINITY, |(end, _)| *end),
+                lines.checked().0 as f64,
+            ];
+            if !numbers.is_empty() {
+                let at = 3 + 5 * lane as usize;
+                prop_assert_eq!(&numbers[at..at + 5], expected, "{} of the state", lane);
+            }
+            // Whether the next search begins further on is no rule, but it must miss no room.
+            let full = numbers.get(14 + lane as usize).copied().unwrap_or(0.0);
+            for cell in (from..from + 3)
+                .map(Cell)
+                .filter(|cell| (cell.0 as f64) < full)
+            {
+                let room = self.model.room(lane, cell, cell);
+                prop_assert!(
+                    room == 0 || !self.steady,
+                    "{:?} has room for {}",
+                    cell,
+                    lane
+                );
+            }
+            for (key, expected) in [("ends", ends), ("asked", asked)] {
+                let held = self.sorted(&format!("{key}:{lane}")).await;
+                let held: Vec<(f64, String)> = held
+                    .into_iter()
+                    .map(|(line, score)| (score, line))
+                    .collect();
+                prop_assert_eq!(held, expected, "{} of {}", key, lane);
+            }
+        }
+        let held = self.hash("schedule").await;
+        for span in Span::ALL {
+            compare_window(&held, span, self.model.window(span))?;
+        }
+        for n in (0..4).chain([7, 100]) {
+            self.compare_tenant(n, from).await?;
+        }
         Ok(())
     }
+
+    async fn compare_tenant(&mut self, n: usize, from: u64) -> Result<(), TestCaseError> {
+        let name = tenant(n);
+        let held = self.hash(&format!("tenant:{name}")).await;
+        for lane in Lane::ALL {
+            let line = self.model.line(lane, &name);
+            let expected = [
+                line.queued as f64,
+                line.served as f64,
+                line.among.tag,
+                f64::from(line.among.weight),
+                line.among.asked.0 as f64,
+                line.last.0 as f64,
+                line.look.since.0 as f64,
+                line.look.reached as f64,
+                if line.look.lowest == u64::MAX {
+                    f64::INFINITY
+                } else {
+                    line.look.lowest as f64
+                },
+                line.run as f64,
+            ];
+            let mut numbers = held
+                .get(lane.as_str())
+                .map_or_else(|| vec![0.0; 11], |packed| unpacked(packed));
+            numbers.remove(6); // from where to drop the past: no rule
+            let of_this_run = line.run == self.model.run();
+            prop_assert_eq!(numbers, expected, "the {} line of {}", lane, name);
+            let bookings: BTreeMap<u64, (u64, u64)> = held
+                .iter()
+                .filter_map(|(field, packed)| {
+                    let cell: u64 = field.strip_prefix(lane.as_str())?.parse().ok()?;
+                    let packed = number(packed);
+                    (cell >= from && packed > 0 && of_this_run)
+                        .then_some((cell, (packed >> 20, packed & ((1 << 20) - 1))))
+                })
+                .collect();
+            let expected: BTreeMap<u64, (u64, u64)> = self
+                .model
+                .bookings(&name)
+                .map(|(cell, held)| (cell.0, held[lane as usize]))
+                .filter(|(cell, held)| *cell >= from && *held != Held::default() && of_this_run)
+                .map(|(cell, held)| (cell, (held.booked, held.going)))
+                .collect();
+            prop_assert_eq!(bookings, expected, "what {} has booked in {}", name, lane);
+        }
+        for span in Span::ALL {
+            if let Some(window) = self.model.window_of(&name, span) {
+                compare_window(&held, span, window)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn number(text: &[u8]) -> u64 {
+    std::str::from_utf8(text).unwrap().parse().unwrap()
+}
+
+fn unpacked(bytes: &[u8]) -> Vec<f64> {
+    bytes
+        .chunks_exact(8)
+        .map(|bytes| f64::from_be_bytes(bytes.try_into().unwrap()))
+        .collect()
+}
+
+/// The sums and counts that are kept of a window are those of its blocks.
+fn compare_window(
+    held: &HashMap<String, Vec<u8>>,
+    span: Span,
+    window: &Window,
+) -> Result<(), TestCaseError> {
+    let name = if span == Span::Hour { "hour" } else { "day" };
+    let Some(packed) = held.get(name) else {
+        prop_assert!(!window.is_used(), "{span:?} isn't kept");
+        return Ok(());
+    };
+    let present = window.present();
+    let numbers = unpacked(packed);
+    let last = present + (numbers.len() as u64 - 1) / 4 - 1;
+    prop_assert_eq!(
+        window.booked(last + 1, u64::MAX),
+        [0, 0],
+        "{:?} is kept too short",
+        span
+    );
+    let mut expected = vec![present as f64];
+    for block in present..=last {
+        for [all, bulk] in [
+            window.booked(block.saturating_sub(span.blocks()), block),
+            window.booked(block, block),
+        ] {
+            expected.extend([all as f64, bulk as f64]);
+        }
+    }
+    prop_assert_eq!(numbers, expected, "{:?}", span);
+    Ok(())
 }
 
 #[test]
@@ -404,50 +784,23 @@ fn script_and_model_agree_step_by_step() {
         .build()
         .unwrap();
     let keys = Keys::of("model").unwrap();
-    let (mut clocked, connection) = runtime.block_on(async {
-        (
-            Some(Clocked::new(&server, keys.clone()).await),
-            server.connection().await,
-        )
-    });
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(cases(192)));
     let histories = (
-        prop::collection::vec(budget(), 3),
+        prop::collection::vec((budget(), tenants()), 3),
         1_700_000_000_000_u64..1_900_000_000_000,
         prop::collection::vec(step(), 1..60),
     );
-    let clocked = std::cell::RefCell::new(&mut clocked);
-    let outcome = runner.run(&histories, |(budgets, start, steps)| {
-        let mut slot = clocked.borrow_mut();
-        let Some(mut inner) = slot.take() else {
-            return Err(TestCaseError::fail("the last case left no connection"));
-        };
+    let outcome = runner.run(&histories, |(settings, start, steps)| {
         runtime.block_on(async {
-            inner.flush().await.unwrap();
-            inner.set(Moment(start)).await.unwrap();
-            let mut world = World {
-                clocked: inner,
-                server: connection.clone(),
-                keys: keys.clone(),
-                model: Model::new(budgets[0]),
-                now: Moment(start),
-                waiting: Vec::new(),
-                booked: Vec::new(),
-                ledger: BTreeMap::new(),
-            };
-            world.seed(budgets[0]).await;
-            let mut result = Ok(());
+            let (budget, tenants) = &settings[0];
+            let mut world = World::new(&server, keys.clone(), Moment(start), *budget).await;
+            world.clocked.flush().await.unwrap();
+            world.clocked.set(Moment(start)).await.unwrap();
+            world.seed(*budget, tenants).await;
             for step in steps {
-                result = world.take(step, &budgets).await;
-                if result.is_err() {
-                    break;
-                }
+                world.take(step, &settings).await?;
             }
-            if result.is_ok() {
-                result = world.check_nothing_is_left().await;
-            }
-            **slot = Some(world.clocked);
-            result
+            world.check_nothing_is_left().await
         })
     });
     if let Err(error) = outcome {
@@ -468,26 +821,18 @@ async fn a_cut_horizon_meets_a_full_schedule() {
             guard: "0.99".parse().unwrap(),
             burst: None,
             reserve: "0".parse().unwrap(),
+            slice: Rate::ZERO,
+            caps: Caps::default(),
             horizon: Millis::from_secs(horizon),
         })
         .unwrap()
     };
-    let budgets = [budget(60), budget(1)];
+    let tenants = vec![Tenant::default()];
+    let budgets = [(budget(60), tenants.clone()), (budget(1), tenants.clone())];
     let start = Moment(1_799_273_186_397);
-    let mut clocked = Clocked::new(&server, keys.clone()).await;
-    clocked.set(start).await.unwrap();
-    let mut world = World {
-        clocked,
-        server: server.connection().await,
-        keys,
-        model: Model::new(budgets[0]),
-        now: start,
-        waiting: Vec::new(),
-        booked: Vec::new(),
-        ledger: BTreeMap::new(),
-    };
-    world.seed(budgets[0]).await;
-    let one_by_one = |count| Step::Arrive(Lane::Bulk, vec![(0, 1, count, false)]);
+    let mut world = World::new(&server, keys, start, budgets[0].0).await;
+    world.seed(budgets[0].0, &tenants).await;
+    let one_by_one = |count| Step::Arrive(Lane::Bulk, vec![(0, 1, count, Standing::New)]);
     for step in [
         one_by_one(2030),
         Step::Change(1),
@@ -541,12 +886,14 @@ async fn a_release_takes_nothing_from_the_other_lane() {
         guard: "0.95".parse().unwrap(),
         burst: None,
         reserve: "2".parse().unwrap(),
+        slice: Rate::ZERO,
+        caps: Caps::default(),
         horizon: Millis::from_secs(60),
     });
     let seed = Seed {
         source: "test".into(),
         budget: budget.unwrap(),
-        tenants: vec![tenant(0)],
+        tenants: vec![(tenant(0), Tenant::default())],
     };
     clocked.schedule.seed(&seed).await.unwrap();
     let ask = Ask {
@@ -572,16 +919,18 @@ async fn a_release_takes_nothing_from_the_other_lane() {
             .query_async(&mut connection)
             .await
             .unwrap();
-        (packed >> 20, packed & ((1 << 20) - 1))
+        (packed >> 34, (packed >> 17) & ((1 << 17) - 1))
     };
     let (all, of_bulk) = held().await;
     assert_eq!((all, of_bulk), (9, 7));
     let release = async |lane, count| {
-        clocked
-            .schedule
-            .release(lane, &[(cell, count)])
-            .await
-            .unwrap();
+        let unused = Unused {
+            tenant: tenant(0),
+            goes: cell,
+            cells: vec![(cell, count)],
+            slot_only: false,
+        };
+        clocked.schedule.release(lane, &[unused]).await.unwrap();
     };
     release(Lane::Priority, 5).await;
     assert_eq!(held().await, (7, 7));
@@ -601,12 +950,14 @@ async fn the_clock_is_the_servers() {
         guard: "0.99".parse().unwrap(),
         burst: None,
         reserve: "2".parse().unwrap(),
+        slice: Rate::ZERO,
+        caps: Caps::default(),
         horizon: Millis::from_secs(60),
     };
     let seed = Seed {
         source: "deploy".into(),
         budget: Budget::new(settings).unwrap(),
-        tenants: vec![tenant(0)],
+        tenants: vec![(tenant(0), Tenant::default())],
     };
     assert!(schedule.seed(&seed).await.unwrap());
     let mut connection = server.connection().await;

@@ -4,12 +4,16 @@
     reason = "a test that can't set itself up has failed"
 )]
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use proptest::prelude::*;
-use sendslot_domain::{Budget, Lane, Millis, Moment, budget::Settings, guard::Guard};
+use sendslot_domain::{
+    Budget, Cell, Lane, Millis, Moment,
+    budget::{GUARD_TICKS, Settings},
+    guard::Guard,
+};
 use sendslot_schedule::{
-    Claim, ClaimAsk, End, Ending, Keys, Seed, Terms,
+    Ask, Booking, Claim, ClaimAsk, End, Ending, Keys, Seed, Standing, Tenant, Terms,
     testing::{Clocked, PrivateServer},
 };
 
@@ -32,6 +36,8 @@ enum Step {
         sent: bool,
         other: bool,
     },
+    /// Slots only are booked: how many, of how many recipients.
+    BookSlots(usize, u32),
     /// Time passes, ms.
     Pass(u64),
     /// The clock is set back, ms.
@@ -54,6 +60,7 @@ fn step(ids: usize) -> impl Strategy<Value = Step> {
         6 => prop_oneof![4 => 0_u64..300, 2 => 300_u64..2000, 1 => 2000_u64..60_000].prop_map(Step::Pass),
         1 => prop_oneof![1_u64..6000, 6000_u64..60_000].prop_map(Step::SetBack),
         1 => (0_usize..3).prop_map(Step::Change),
+        2 => (1_usize..80, prop_oneof![3 => Just(1_u32), 1 => 2_u32..9]).prop_map(|(count, cost)| Step::BookSlots(count, cost)),
     ]
 }
 
@@ -79,6 +86,8 @@ fn budget() -> impl Strategy<Value = Budget> {
                 guard: rate(guard),
                 burst: None,
                 reserve: rate(reserve),
+                slice: sendslot_domain::Rate::ZERO,
+                caps: sendslot_domain::window::Caps::default(),
                 horizon: Millis::from_secs(60),
             };
             Budget::new(Settings { burst, ..settings })
@@ -111,6 +120,9 @@ struct World {
     /// Whether the clock was set back since the guard was last asked.
     set_back: bool,
     fates: HashMap<usize, Fate>,
+    /// What others send by themselves, by second, and when that was last booked.
+    elsewhere: BTreeMap<Cell, u64>,
+    booked: Moment,
     /// Grants in real time: (ms, recipients, ⌈L⌉ then, ⌊L⌋ then).
     granted: Vec<(u64, u64, u64, u64)>,
 }
@@ -120,7 +132,7 @@ impl World {
         let seed = Seed {
             source: "test".into(),
             budget,
-            tenants: vec![],
+            tenants: vec![("acme".parse().unwrap(), Tenant::default())],
         };
         self.clocked.schedule.seed(&seed).await.unwrap();
         self.model.set_budget(budget);
@@ -193,7 +205,9 @@ impl World {
                     self.fates.remove(&id);
                 }
             }
+            Step::BookSlots(count, cost) => self.book_slots(count, cost).await?,
             Step::Pass(ms) => {
+                self.others_send(self.now + Millis(ms));
                 self.now = self.now + Millis(ms);
                 self.real += ms;
                 self.clocked.set(self.now).await.unwrap();
@@ -203,9 +217,54 @@ impl World {
                 self.set_back = true;
                 self.clocked.set(self.now).await.unwrap();
             }
-            Step::Change(n) => self.seed(budgets[n % budgets.len()]).await,
+            Step::Change(n) => {
+                self.seed(budgets[n % budgets.len()]).await;
+                if !self.elsewhere.is_empty() {
+                    // Under another rate others are taken to send at other ticks.
+                    self.granted.clear();
+                }
+            }
         }
         Ok(())
+    }
+
+    async fn book_slots(&mut self, count: usize, cost: u32) -> Result<(), TestCaseError> {
+        let ask = Ask {
+            tenant: "acme".parse().unwrap(),
+            cost,
+            standing: Standing::SlotOnly,
+        };
+        let asks = vec![ask; count];
+        let answers = self.clocked.schedule.book(Lane::Bulk, &asks).await.unwrap();
+        if self.now.until(self.booked) > Millis(5000) {
+            self.elsewhere.clear(); // the cells have started anew
+            self.booked = self.now;
+        }
+        self.booked = self.booked.max(self.now);
+        let kept = Cell(self.booked.cell().0 - 3);
+        self.elsewhere = self.elsewhere.split_off(&kept);
+        for answer in answers {
+            if let Booking::Slot(slot) = answer {
+                prop_assert!(slot.at.cell().0 > self.booked.cell().0 + 3);
+                for (cell, count) in slot.cells {
+                    *self.elsewhere.entry(cell).or_default() += u64::from(count);
+                }
+            }
+        }
+        self.model.leave(self.elsewhere.clone());
+        Ok(())
+    }
+
+    /// Until now others have sent their part, at the ticks that the guard left them.
+    fn others_send(&mut self, until: Moment) {
+        let (most, largest) = (self.budget.most_per_second(), self.budget.largest_shared());
+        for tick in self.now.0 * GUARD_TICKS / 1000..until.0 * GUARD_TICKS / 1000 {
+            let recipients = self.model.elsewhere(tick);
+            if recipients > 0 {
+                let at = self.real + (tick * 1000 / GUARD_TICKS).saturating_sub(self.now.0);
+                self.granted.push((at, recipients, most, largest));
+            }
+        }
     }
 
     async fn claim(
@@ -348,6 +407,8 @@ fn script_and_model_agree_and_no_second_is_overfull() {
                 real: 0,
                 set_back: false,
                 fates: HashMap::new(),
+                elsewhere: BTreeMap::new(),
+                booked: Moment(0),
                 granted: Vec::new(),
             };
             world.seed(budgets[0]).await;
@@ -379,6 +440,8 @@ async fn a_stream_on_schedule_is_granted_at_its_slots() {
         guard: "0.99".parse().unwrap(),
         burst: None,
         reserve: "0".parse().unwrap(),
+        slice: sendslot_domain::Rate::ZERO,
+        caps: sendslot_domain::window::Caps::default(),
         horizon: Millis::from_secs(60),
     };
     let seed = Seed {

@@ -1,39 +1,57 @@
--- Books a batch of messages into the earliest cells their lane allows, or says how long each waits.
+-- Books a batch of messages into the earliest cells their rules allow, or says how long each waits.
 --
--- Guarantee: atomic; no cell is overbooked; a message is booked whole, its slot within the horizon, or not
--- at all, save the first of its lane; the work doesn't grow with the backlog. Held step by step against `sendslot_domain::schedule`,
--- which explains the rules.
+-- Guarantee: atomic; no cell, reserve, slice or window is overbooked; a message is booked whole, its slot within the
+-- horizon, or not at all, save the first of its lane; the work doesn't grow with the backlog or the tenants. Held
+-- step by step against `sendslot_domain::schedule`, which explains the rules.
 --
--- KEYS[1]  budget    hash  the numbers, as written by seed.lua, and "tenant:<name>" for each known tenant
--- KEYS[2]  schedule  hash  cell (s since the epoch) -> recipients booked in it, 2^20 × in all + from bulk; and
---                          "state", packed as big-endian doubles: clock (ms), first and last cell there is,
---                          then for priority and for bulk: frontier (cell), and of its line the recipients ever
---                          queued and served, and until when (ms) it is open
+-- KEYS[1]      budget    hash  the numbers, as written by seed.lua; "factor": 1024ths of the rate, if slowed down; and
+--                              "tenant:<name>" for each known tenant: weight, cap of an hour, cap of a day (0: none),
+--                              packed as big-endian doubles
+-- KEYS[2]      schedule  hash  cell (s since the epoch) -> recipients booked in it: 2^34 × in all + 2^17 × from bulk + slots
+--                              only; and "state", packed as big-endian doubles: clock (ms), first and last cell there is, then
+--                              for priority and for bulk: frontier (cell), virtual time (recipients per unit of weight), weight of
+--                              all lines, virtual time at which the next line ends, when quiet lines were looked for
+--                              (ms); then how often the cells have started anew, from which cell on priority and bulk have any room, slice and all,
+--                              and the factor that this is true for;
+--                              "hour" and "day": the windows, packed likewise: the present block, then for it and each after it up to the last
+--                              with any booking: recipients of the window that ends with it in all and from bulk, and of the block itself likewise;
+--                              "hour<block>" and "day<block>": those of past blocks, 2^26 × in all + from bulk
+-- KEYS[3]      ends      zset  the lane's lines, "<weight>|<tenant>" by the virtual time at which each ends
+-- KEYS[4]      asked     zset  the same by when somebody of each last asked (ms)
+-- KEYS[5]      guard     hash  "slots_until" (ms): until when slots only are booked
+-- KEYS[5 + i]  tenant of run i  hash  "priority" and "bulk", packed as doubles: recipients ever queued and served, its
+--                              last tag (virtual time), weight among the lines (0: not there), when somebody last asked (ms), last cell
+--                              booked, first cell there is, and of the look at the line: when it began (ms), how far the line
+--                              reached then and before whom nobody has asked since (recipients ever queued), and when it last booked, how often the cells had
+--                              started anew; "<lane><cell>": 2^20 × recipients booked in the cell + recipients that go
+--                              in it; and windows of its own, as above
 -- ARGV[1]  lane: "priority" or "bulk"
 -- then four for each run of alike messages: tenant, recipients of one message, number of messages,
--- standing ("new", "again", or a place in the line; a message with a place comes alone)
+-- standing ("new", "again", "slot", a place in the line, or minus a place for one that leaves it; a message with a place
+-- comes alone)
 --
 -- Returns one flat list of integers: now (ms), ⌊L⌋ (recipients/s), cells looked at, then for each run -1,
--- where the tenant is unknown, or: messages booked, number of takes, number of waits, the takes (cell (s),
--- first turn, recipients, capacity of the cell), in order, and the waits (delay (ms), place (0: the message
--- keeps its standing), estimate (ms)) of the messages behind the booked ones.
+-- where the tenant is unknown, -2, where a message costs more than a cap, or: messages booked, number of takes, number of
+-- waits, the takes (cell (s), first turn, recipients, capacity of the cell), in order, and the waits (delay (ms), place (0:
+-- the message keeps its standing), estimate (ms)) of the messages behind the booked ones.
 -- Errors: NOBUDGET when Redis holds no budget.
 
-local floor, min, max, call = math.floor, math.min, math.max, redis.call
+local floor, ceil, min, max, call, huge = math.floor, math.ceil, math.min, math.max, redis.call, math.huge
 local pack_numbers, unpack_numbers = struct.pack, struct.unpack
-local PACK = 1048576
+local ALL, BULK, GOING, BLOCK = 17179869184, 131072, 1048576, 67108864 -- 2^34, 2^17, 2^20, 2^26
+local ONE = 1024
 local SHORTEST_SLEEP, LONGEST_SLEEP, LONGEST_STANDSTILL = 1000, 900000, 5000
-
--- Straight-line code on purpose: to make a function costs a call more than most of what is done here.
+local QUIET, NOTED, CHECKED, ENDED_AT_ONCE, ENDS_KNOWN = 1200000, 60000, 1000, 16, 8
+local SLICE_OPENS, SLICED_FROM, FARTHEST, GRANTED, PAST_CELLS = 2, 4, 1000, 3, 3
 
 local lane = ARGV[1]
 local bulk_lane = lane == 'bulk'
 
 local budget
 if #ARGV == 5 then
-  budget = call('HMGET', KEYS[1], 'book', 'tenant:' .. ARGV[2])
+  budget = call('HMGET', KEYS[1], 'book', 'factor', 'tenant:' .. ARGV[2])
 else
-  local wanted = { 'book' }
+  local wanted = { 'book', 'factor' }
   for i = 2, #ARGV, 4 do
     wanted[#wanted + 1] = 'tenant:' .. ARGV[i]
   end
@@ -42,32 +60,48 @@ end
 if not budget[1] then
   return redis.error_reply('NOBUDGET the budget is not set up')
 end
-local num, den, share_num, share_den, reserve, largest_shared, horizon = unpack_numbers('>ddddddd', budget[1])
-local line_rate = num / den
+local num, den, share_num, share_den, reserve, largest_shared, horizon, slice_num, slice_den, hour_cap, hour_bulk_cap,
+  day_cap, day_bulk_cap = unpack_numbers('>ddddddddddddd', budget[1])
+local factor = tonumber(budget[2] or ONE)
+local lane_rate = num / den
 if bulk_lane then
-  line_rate = line_rate - reserve
+  lane_rate = lane_rate - reserve
 end
+lane_rate = lane_rate * factor / ONE
+local reach_recipients = horizon * lane_rate / 1000
 
 -- The state: this lane's part, and the other's, which stays as it is.
-local clock, first_cell, last_cell, frontier, queued, served, line_until = 0, 0, 0, 0, 0, 0, 0
-local other_frontier, other_queued, other_served, other_until = 0, 0, 0, 0
-local state = call('HGET', KEYS[2], 'state')
+local clock, first_cell, last_cell, frontier, vtime, weight, next_end, checked, restarts, full, slowed = 0, 0, 0, 0, 0, 0, huge, 0, 0, 0, ONE
+local other_frontier, other_vtime, other_weight, other_end, other_checked, other_full = 0, 0, 0, huge, 0, 0
+local kept = call('HMGET', KEYS[2], 'state', 'hour', 'day')
+local state = kept[1]
 if state then
   if bulk_lane then
-    clock, first_cell, last_cell, other_frontier, other_queued, other_served, other_until, frontier, queued, served,
-      line_until = unpack_numbers('>ddddddddddd', state)
+    clock, first_cell, last_cell, other_frontier, other_vtime, other_weight, other_end, other_checked, frontier, vtime,
+      weight, next_end, checked, restarts, other_full, full, slowed = unpack_numbers('>ddddddddddddddddd', state)
   else
-    clock, first_cell, last_cell, frontier, queued, served, line_until, other_frontier, other_queued, other_served,
-      other_until = unpack_numbers('>ddddddddddd', state)
+    clock, first_cell, last_cell, frontier, vtime, weight, next_end, checked, other_frontier, other_vtime, other_weight,
+      other_end, other_checked, restarts, full, other_full, slowed = unpack_numbers('>ddddddddddddddddd', state)
   end
+end
+
+if slowed ~= factor then
+  full, other_full = 0, 0 -- a cell may have room again
 end
 
 local time = call('TIME')
 local now = time[1] * 1000 + floor(time[2] / 1000)
 if now < clock - LONGEST_STANDSTILL then
-  -- Set back: start anew, both lanes.
-  call('DEL', KEYS[2])
-  frontier, other_frontier, first_cell, last_cell = 0, 0, 0, 0
+  -- Set back: start anew, both lanes. What the windows hold stays.
+  local fields, cells = call('HKEYS', KEYS[2]), {}
+  for i = 1, #fields do
+    cells[#cells + 1] = tonumber(fields[i]) and fields[i]
+  end
+  for i = 1, #cells, 4000 do
+    call('HDEL', KEYS[2], unpack(cells, i, min(i + 3999, #cells)))
+  end
+  frontier, other_frontier, full, other_full, first_cell, last_cell = 0, 0, 0, 0, 0, 0
+  restarts = restarts + 1
 else
   now = max(now, clock)
 end
@@ -80,16 +114,35 @@ local function mul_div(x, n, d)
   return (x - rest) / d * n + floor(rest * n / d)
 end
 
+-- What a cell holds, and of it what is kept: priority's part, from bulk, and the slice.
+local function measure(cell)
+  local before, after = mul_div(cell, num, den), mul_div(cell + 1, num, den)
+  if factor < ONE then
+    before, after = mul_div(before, factor, ONE), mul_div(after, factor, ONE)
+  end
+  local holds, reserved, sliced = after - before, 0, 0
+  if bulk_lane and share_num > 0 then
+    reserved = mul_div(after, share_num, share_den) - mul_div(before, share_num, share_den)
+  end
+  if slice_num > 0 and holds >= SLICED_FROM then
+    sliced = max(mul_div(after, slice_num, slice_den) - mul_div(before, slice_num, slice_den), 1)
+  end
+  return holds, reserved, sliced
+end
+
 -- The first cell from `cell` on that holds anything for the lane. At two a second and more, all do.
 local next_with_capacity
-if num < 2 * den then
+if floor(num / den) * factor < 2 * ONE then
   next_with_capacity = function(cell)
     local n = mul_div(cell, num, den)
+    n = mul_div(n, factor, ONE)
     if bulk_lane and share_num > 0 then
       n = mul_div(n - mul_div(n, share_num, share_den), share_den, share_den - share_num)
     end
     n = n + 1
-    local rest = n % num
+    local rest = n % factor
+    n = (n - rest) / factor * ONE + ceil(rest * ONE / factor)
+    rest = n % num
     local whole = (n - rest) / num * den
     if rest == 0 then
       return whole - 1
@@ -100,138 +153,713 @@ end
 
 local held = {} -- cells read so far: cell -> recipients booked, packed
 local touched = {} -- cells to write back; some may be named twice
+local near_read = false
 local looked = 0
+
+-- Cells as they are in Redis, into `held`.
+local function read_cells(names)
+  looked = looked + #names
+  local values = call('HMGET', KEYS[2], unpack(names))
+  for i = 1, #names do
+    held[names[i]] = held[names[i]] or tonumber(values[i] or 0)
+  end
+end
+
+-- Recipients booked in a cell, in all, from bulk, and slots only. Turns of the present second that are over count as
+-- bulk's; the turn under way may still be used.
+local function booked_in(cell, holds)
+  local packed = held[cell]
+  local rest = packed % ALL
+  local slots = rest % BULK
+  local all, bulk = (packed - rest) / ALL, (rest - slots) / BULK
+  if cell == now_cell then
+    local missed = max(floor((now % 1000) * holds / 1000) - all, 0)
+    all, bulk = all + missed, bulk + missed
+  end
+  return all, bulk, slots
+end
+
+-- The lines of the lane, and the windows. What works on them is made when it is needed, which is seldom: to make a function
+-- costs as much as a call to the server.
+local see_next_end, end_line, keep_line, end_next_line, serve, rank_of
+local ends_known -- the lines that end first; nil when not read, or not valid any more
+local load_windows, windows_hold, count_in_windows, count_takes, save_windows, window_opens
+local windows -- the budget's; nil for none
+
+local accounts = {} -- by tenant
+local slots_until = 0 -- until when slots only are booked (ms)
 
 local reply = { now, largest_shared, 0 }
 local size = 3
+
+-- Time (ms) until the slot of a message with so many recipients before it, served at `rate`.
+local function estimate(account, cost, rank, rate)
+  local from = max(frontier * 1000, now)
+  if account.windows then
+    from = max(from, window_opens(account.windows, cost) * 1000)
+  end
+  return from - now + floor(rank * 1000 / rate)
+end
+
 for i = 2, #ARGV, 4 do
   local run = size
-  local count, booked = 0, 0
-  if budget[(i + 6) / 4] then
+  local name, cost, count, standing = ARGV[i], tonumber(ARGV[i + 1]), 0, ARGV[i + 3]
+  local settings = budget[(i + 10) / 4]
+  local own_weight, own_hour, own_day = 1, 0, 0
+  if settings and settings ~= '' then
+    own_weight, own_hour, own_day = unpack_numbers('>ddd', settings)
+  end
+  local capped = own_hour > 0 or own_day > 0
+  local own_rate = lane_rate
+  if capped then
+    own_rate = min(own_rate, own_hour > 0 and own_hour / 3600 or huge, own_day > 0 and own_day / 86400 or huge)
+  end
+  if not windows_hold and (hour_cap > 0 or day_cap > 0 or capped) then
+    -- One is a list of numbers as it is packed, with what it is of: the present block, then for it and each after it in
+    -- which anything is booked, the window's sums and the block's counts.
+    local function load_window(key, packed, name, seconds, blocks, cap, bulk_cap)
+      local present = floor(now_cell / seconds)
+      local old_size = packed and #packed / 8 or 0
+      local old = packed and { unpack_numbers('>' .. string.rep('d', old_size), packed) }
+      local window = old and old[1] >= present and old or { present, 0, 0, 0, 0 }
+      window.key, window.name, window.seconds, window.blocks = key, name, seconds, blocks
+      window.cap, window.bulk_cap, window.size = cap, bulk_cap, 5
+      if window == old then
+        window.size = old_size
+        return window
+      end
+      window.changed = true
+      if not old then
+        return window
+      end
+      -- Time has moved on by so many blocks: those past go to fields of their own, those too old go.
+      local before, steps, kept = old[1], present - old[1], (old_size - 1) / 4
+      local past, gone, leaving = {}, {}, {}
+      for i = 0, min(steps, kept) - 1 do
+        if old[4 + 4 * i] > 0 then
+          past[#past + 1] = name .. (before + i)
+          past[#past + 1] = old[4 + 4 * i] * BLOCK + old[5 + 4 * i]
+        end
+      end
+      if #past > 0 then
+        call('HSET', key, unpack(past))
+      end
+      if steps < kept then
+        for at = 2, 1 + 4 * (kept - steps) do
+          window[at] = old[at + 4 * steps]
+        end
+        window.size = 1 + 4 * (kept - steps)
+      elseif steps <= blocks + kept then
+        -- The present block is new: its sums are the last block's, less what has left the window since.
+        for block = before + kept, present do
+          leaving[#leaving + 1] = name .. (block - 1 - blocks)
+        end
+        window[2], window[3] = old[old_size - 3], old[old_size - 2]
+        local counts = call('HMGET', key, unpack(leaving))
+        for k = 1, #leaving do
+          local count = tonumber(counts[k] or 0)
+          window[2], window[3] = window[2] - floor(count / BLOCK), window[3] - count % BLOCK
+        end
+      end
+      for block = before - blocks, min(present - blocks, before + kept) - 1 do
+        gone[#gone + 1] = name .. block
+      end
+      if #gone > 0 then
+        call('HDEL', key, unpack(gone))
+      end
+      return window
+    end
+
+    load_windows = function(key, packed, hour, hour_bulk, day, day_bulk)
+      local loaded = {}
+      if hour > 0 then
+        loaded[1] = load_window(key, packed[1], 'hour', 61, 60, hour, hour_bulk)
+      end
+      if day > 0 then
+        loaded[#loaded + 1] = load_window(key, packed[2], 'day', 901, 96, day, day_bulk)
+      end
+      return loaded
+    end
+
+    -- Where the sums of a block stand. What isn't kept yet has the sums of the block before it, less what leaves the window.
+    local function sums_of(window, block)
+      local at = 2 + 4 * (max(block, window[1]) - window[1])
+      if at > window.size then
+        local leaving = {}
+        local kept = (window.size - 1) / 4
+        for k = window[1] + kept, max(block, window[1]) do
+          leaving[#leaving + 1] = window.name .. (k - 1 - window.blocks)
+        end
+        local counts = call('HMGET', window.key, unpack(leaving))
+        for k = 1, #leaving do
+          local count, last = tonumber(counts[k] or 0), window.size
+          window[last + 1], window[last + 2] = window[last - 3] - floor(count / BLOCK), window[last - 2] - count % BLOCK
+          window[last + 3], window[last + 4] = 0, 0
+          window.size = last + 4
+        end
+        window.changed = true
+      end
+      return at
+    end
+
+    -- How many messages of this cost the windows still hold that begin in this cell; and if none, the cell to go on from.
+    windows_hold = function(of, cell, cost)
+      local messages = huge
+      for w = 1, #of do
+        local window = of[w]
+        local block = max(floor(cell / window.seconds), window[1])
+        if block <= window[1] + ceil(900 / window.seconds) + 1 then
+          local room = huge
+          for at = sums_of(window, block), window.size, 4 do
+            room = min(room, window.cap - window[at])
+            if bulk_lane then
+              room = min(room, window.bulk_cap - window[at + 1])
+            end
+          end
+          if room < cost then
+            return 0, (block + 1) * window.seconds
+          end
+          messages = min(messages, floor(room / cost))
+        end
+      end
+      return messages
+    end
+
+    -- Counts recipients that go in a cell.
+    count_in_windows = function(of, cell, recipients)
+      for w = 1, #of do
+        local window = of[w]
+        local block = min(floor(cell / window.seconds), window[1] + ceil(900 / window.seconds) + 1)
+        local of_block = sums_of(window, block)
+        local of_bulk = bulk_lane and recipients or 0
+        window.changed = true
+        window[of_block + 2], window[of_block + 3] = window[of_block + 2] + recipients, window[of_block + 3] + of_bulk
+        for at = of_block, window.size, 4 do
+          window[at], window[at + 1] = window[at] + recipients, window[at + 1] + of_bulk
+        end
+      end
+    end
+
+    -- Counts whole messages in the windows: their takes, and each goes with its `goes_with`-th recipient.
+    count_takes = function(account, from, to, cost, goes_with)
+      local x = -goes_with
+      for at = from + 1, to, 4 do
+        local part = reply[at + 2]
+        local going = floor((x + part) / cost) - floor(x / cost)
+        x = x + part
+        if going > 0 then
+          if windows then
+            count_in_windows(windows, reply[at], going * cost)
+          end
+          if account.windows then
+            count_in_windows(account.windows, reply[at], going * cost)
+          end
+        end
+      end
+    end
+
+    -- Those that have changed, as fields and values for HSET.
+    save_windows = function(of, fields)
+      for w = 1, #of do
+        local window = of[w]
+        if window.changed then
+          local format = '>' .. string.rep('d', window.size)
+          fields[#fields + 1] = window.name
+          fields[#fields + 1] = pack_numbers(format, unpack(window, 1, window.size))
+        end
+      end
+    end
+
+    -- The first cell in which they have room for a message.
+    window_opens = function(of, cost)
+      local cell, messages, onward = now_cell, 0, nil
+      while true do
+        messages, onward = windows_hold(of, cell, cost)
+        if messages > 0 then
+          return cell
+        end
+        cell = onward
+      end
+    end
+
+    if hour_cap > 0 or day_cap > 0 then
+      windows = load_windows(KEYS[2], { kept[2], kept[3] }, hour_cap, hour_bulk_cap, day_cap, day_bulk_cap)
+    end
+  end
+
+  if not settings then
+    size = run + 1
+    reply[size] = -1
+  elseif own_hour > 0 and cost > own_hour or own_day > 0 and cost > own_day
+    or hour_cap > 0 and cost > (bulk_lane and hour_bulk_cap or hour_cap)
+    or day_cap > 0 and cost > (bulk_lane and day_bulk_cap or day_cap) then
+    size = run + 1
+    reply[size] = -2
+  else
     count = tonumber(ARGV[i + 2])
     reply[run + 1], reply[run + 2], reply[run + 3] = 0, 0, 0
     size = run + 3
-  else
-    size = run + 1
-    reply[size] = -1
   end
   local takes = size
-  local cost, standing = tonumber(ARGV[i + 1]), ARGV[i + 3]
-  local goes_with = min(cost, largest_shared)
-  local again, fresh = standing == 'again', standing == 'new'
-  local given = not again and not fresh and tonumber(standing)
-  local waiting = 0
-  -- First, all of the run at once; then, one by one, what didn't fit, and what may reach past the horizon.
-  local together = true
-  local reach, retried = horizon_cell, false
-  local first -- whether nothing of the lane is booked ahead of the message; nil where that isn't known yet
-  while booked + waiting < count do
-    local open = served < queued and now <= line_until
-    if not open then
-      served = queued
-    end
-    local place
-    if fresh then
-      place = queued + cost
-    elseif given then
-      place = max(given, served + cost)
+  local booked, waiting = 0, 0
+  local account = accounts[name]
+  if count > 0 and not account then
+    local key = KEYS[5 + (i + 2) / 4]
+    account = { key = key, queued = 0, served = 0, tag = 0, weight = 0, asked = 0, last = 0, first = 0,
+      since = 0, reached = 0, lowest = 0, run = 0, cells = {}, guess = -1 }
+    local found
+    if capped then
+      found = call('HMGET', key, lane, 'hour', 'day')
     else
-      place = served + cost
+      account.guess = max(frontier, now_cell)
+      found = call('HMGET', key, lane, lane .. account.guess)
+      account.guessed = tonumber(found[2] or 0)
     end
-    local ahead = place - cost - served -- recipients of the line
-    local in_turn = again or not open or retried
+    if found[1] then
+      account.queued, account.served, account.tag, account.weight, account.asked, account.last, account.first,
+        account.since, account.reached, account.lowest, account.run = unpack_numbers('>ddddddddddd', found[1])
+    end
+    if account.run ~= restarts then
+      -- What it booked before the cells started anew is no more.
+      local names = {}
+      if account.first > 0 then
+        for cell = account.first, account.last do
+          names[#names + 1] = lane .. cell
+        end
+      end
+      for k = 1, #names, 4000 do
+        call('HDEL', key, unpack(names, k, min(k + 3999, #names)))
+      end
+      account.run, account.first, account.last, account.guessed = restarts, 0, 0, 0
+    end
+    if capped then
+      account.windows = load_windows(key, { found[2], found[3] }, own_hour, own_hour, own_day, own_day)
+    end
+    accounts[name] = account
+  end
+
+  local goes_with = min(cost, largest_shared)
+  local again, fresh, slot_only = standing == 'again', standing == 'new', standing == 'slot'
+  local given = not again and not fresh and not slot_only and tonumber(standing)
+  local leaves = given and given < 0
+  if leaves then
+    given = -given
+  end
+  local member = own_weight .. '|' .. name
+  local together = true -- first, all of the run at once; then, one by one, what didn't fit
+  local joined = false -- whether the line has grown and Redis doesn't know yet
+
+  while booked + waiting < count do
+    if (weight > 0 or account.weight > 0) and not serve then
+      -- When the next of them ends.
+      see_next_end = function()
+        next_end = huge
+        if weight > 0 then
+          local head = call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES')
+          next_end = tonumber(head[2] or huge)
+        end
+      end
+
+      local function weight_of(member)
+        return tonumber(string.match(member, '^(%d+)|') or 0)
+      end
+
+      -- A line is over. Answers whether it was there.
+      end_line = function(member)
+        local was_there = call('ZREM', KEYS[3], member) == 1
+        call('ZREM', KEYS[4], member)
+        if was_there then
+          weight = weight - weight_of(member)
+        end
+        ends_known = nil
+        return was_there
+      end
+
+      -- A line is there until a virtual time; those of an account, by its weight. It may have been ended by a look for quiet
+      -- lines before the clock was set back.
+      keep_line = function(account, member)
+        if call('ZADD', KEYS[3], account.tag, member) == 1 then
+          weight = weight + account.weight
+          call('ZADD', KEYS[4], account.asked, member)
+        end
+        ends_known = nil
+        see_next_end()
+      end
+
+      end_next_line = function()
+        local head = call('ZRANGE', KEYS[3], 0, 0)
+        if head[1] then
+          end_line(head[1])
+        else
+          weight = 0 -- Redis has lost the lines, or they were never there
+        end
+        see_next_end()
+      end
+
+      -- So many recipients were booked out of the lines.
+      serve = function(cost)
+        local left = cost
+        while weight > 0 do
+          local step = left / weight
+          if vtime + step < next_end then
+            vtime = vtime + step
+            return
+          end
+          if next_end > vtime then
+            left = left - (next_end - vtime) * weight
+            vtime = next_end
+          end
+          end_next_line()
+          if left <= 0 then
+            return
+          end
+        end
+      end
+
+      -- Recipients of all lines before a turn that begins at `start` (virtual time), for one of the line `own`.
+      rank_of = function(start, own)
+        if not ends_known then
+          ends_known = weight > 0 and call('ZRANGE', KEYS[3], 0, ENDS_KNOWN, 'WITHSCORES') or {}
+        end
+        local rank, known = (start - vtime) * weight, 0
+        for i = 1, #ends_known, 2 do
+          local member, line_ends = ends_known[i], tonumber(ends_known[i + 1])
+          if line_ends >= start or known == ENDS_KNOWN then
+            break
+          end
+          if member ~= own then
+            known = known + 1
+            rank = rank - weight_of(member) * (start - line_ends)
+          end
+        end
+        return max(rank, 0)
+      end
+    end
+    if now >= checked + CHECKED then
+      checked = now
+      if weight > 0 then
+        local oldest = call('ZRANGE', KEYS[4], 0, ENDED_AT_ONCE - 1, 'WITHSCORES')
+        local ended = false
+        for i = 1, #oldest, 2 do
+          if now <= tonumber(oldest[i + 1]) + QUIET then
+            break
+          end
+          ended = end_line(oldest[i]) or ended
+        end
+        if ended then
+          see_next_end()
+        end
+      end
+    end
+
+    -- Puts the tenant's place among the lines right, as things have changed since it was last seen.
+    if account.weight > 0 then
+      local quiet = now > account.asked + QUIET
+      if account.tag <= vtime then
+        account.weight = 0
+      elseif capped or quiet then
+        if end_line(account.weight .. '|' .. name) then
+          see_next_end()
+        end
+        account.weight = 0
+      elseif account.weight ~= own_weight then
+        local recipients = (account.tag - vtime) * account.weight
+        end_line(account.weight .. '|' .. name)
+        account.tag = vtime + recipients / own_weight
+        account.weight = own_weight
+        keep_line(account, member)
+      end
+    end
+    local open
+    if capped then
+      open = account.served < account.queued and now <= account.asked + QUIET
+    else
+      open = account.weight > 0 and account.tag > vtime and now <= account.asked + QUIET
+    end
+    if not open then
+      account.served = account.queued
+    end
+    if given and (now >= account.asked + NOTED or now < account.asked) then
+      if account.weight > 0 then
+        call('ZADD', KEYS[4], 'XX', now, member)
+      end
+      account.asked = now
+    end
+    if given then
+      -- After a look at the line, those that haven't asked are gone, and the line moves up.
+      local first_one = max(given - cost, 0)
+      account.lowest = min(account.lowest, first_one)
+      if now < account.since or now >= account.since + QUIET then
+        local gone = max(min(account.lowest, account.reached) - account.served, 0)
+        account.since, account.reached, account.lowest = now, account.queued, first_one
+        account.served = account.served + gone
+        if gone > 0 and account.weight > 0 then
+          account.tag = account.tag - gone / account.weight
+          if account.tag > vtime then
+            keep_line(account, member)
+          else
+            end_line(member)
+            account.weight = 0
+            see_next_end()
+          end
+        end
+        if capped then
+          open = account.served < account.queued and now <= account.asked + QUIET
+        else
+          open = account.weight > 0 and account.tag > vtime and now <= account.asked + QUIET
+        end
+      end
+    end
+    if leaves then
+      account.served = min(account.queued, account.served + cost)
+      if open and not capped then
+        serve(cost)
+      end
+      count = 0
+      break
+    end
+
+    -- Its place, in its own line and among all.
+    local place
+    if given then
+      place = max(min(given, account.queued), account.served + cost)
+    elseif again then
+      place = account.served + cost
+    else
+      place = account.queued + cost
+    end
+    local before = place - cost - account.served
+    local start, rank = 0, 0
+    if again or not open and not capped then
+      rank = 0
+    elseif capped then
+      rank = before
+    else
+      start = max(account.tag, vtime) - (account.queued + cost - place) / own_weight
+      rank = rank_of(start, member)
+    end
+    local pressed = weight > 0
+    local newcomer = (fresh or slot_only) and not open
+      and (account.last <= now_cell + SLICE_OPENS or account.last > now_cell + FARTHEST)
+
+    -- Whose turn it is.
+    local first = frontier <= now_cell or next_with_capacity and next_with_capacity(now_cell) >= frontier or false
+    local within, idle = false, false
+    local in_turn = again or not open and (capped or not pressed)
     if not in_turn then
-      together = false
-      in_turn = ahead == 0 or max(frontier * 1000, now) - now + floor(ahead * 1000 / line_rate) <= horizon
+      within = estimate(account, cost, rank, own_rate) <= floor(horizon / 2) + floor(horizon / 24) + 1000
+      idle = (max(frontier * 1000, now) - now <= floor(horizon / 4) or first)
+        and (before == 0 or before * 4 <= reach_recipients)
+      in_turn = within or idle
     end
-    if first == nil then
-      first = frontier <= now_cell or next_with_capacity and next_with_capacity(now_cell) >= frontier or false
+
+    local messages = 1
+    if together and in_turn and not pressed and not given then
+      messages = count
     end
-    local messages = together and count or 1
-    local got = 0
-    if in_turn then
-      -- Take from the frontier on.
-      local left = cost * messages
+    together = false
+
+    local got, far = 0, false
+    local opens = now_cell + (newcomer and SLICE_OPENS or 1) -- the last cell whose slice it may use
+    -- Near: whole messages only.
+    local upto = min(opens, frontier - 1)
+    if slice_num > 0 and not slot_only and (newcomer or in_turn) and max(full, now_cell) <= upto then
+      if not near_read then
+        near_read = true
+        local names = { now_cell, now_cell + 1, now_cell + SLICE_OPENS }
+        if frontier > now_cell + SLICE_OPENS then
+          names[4] = frontier
+        end
+        read_cells(names)
+      end
+      local begun = max(full, now_cell)
+      for _ = 1, messages do
+        -- Room in all for one?
+        local room, start_cell = 0, nil
+        for cell = begun, upto do
+          local holds, reserved = measure(cell)
+          local all, bulk = booked_in(cell, holds)
+          local part = holds - all
+          if bulk_lane then
+            part = min(part, holds - reserved - bulk)
+          end
+          if part > 0 then
+            start_cell = start_cell or cell
+            room = room + part
+          end
+          if room >= cost then
+            break
+          end
+        end
+        if room < cost then
+          break
+        end
+        if windows and windows_hold(windows, start_cell, cost) == 0
+          or account.windows and windows_hold(account.windows, start_cell, cost) == 0 then
+          break
+        end
+        local left, dealt = cost, 0
+        local cell = start_cell
+        local goes
+        while left > 0 do
+          local holds, reserved = measure(cell)
+          local all, bulk, slots = booked_in(cell, holds)
+          local part = holds - all
+          if bulk_lane then
+            part = min(part, holds - reserved - bulk)
+          end
+          part = min(part, left)
+          if part > 0 then
+            reply[size + 1], reply[size + 2], reply[size + 3], reply[size + 4] = cell, all, part, holds
+            size = size + 4
+            held[cell] = (all + part) * ALL + (bulk_lane and bulk + part or bulk) * BULK + (slot_only and slots + part or slots)
+            if touched[#touched] ~= cell then
+              touched[#touched + 1] = cell
+            end
+            if dealt < goes_with then
+              goes = cell
+            end
+            dealt = dealt + part
+            left = left - part
+            account.last = max(account.last, cell)
+          end
+          cell = cell + 1
+        end
+        begun = start_cell
+        if windows then
+          count_in_windows(windows, goes, cost)
+        end
+        if account.windows then
+          count_in_windows(account.windows, goes, cost)
+        end
+        got = got + cost
+        if newcomer and account.last > now_cell + SLICE_OPENS then
+          break
+        end
+      end
+      full = max(full, now_cell)
+      while full <= upto do
+        local holds, reserved = measure(full)
+        local all, bulk = booked_in(full, holds)
+        if holds - all > 0 and not (bulk_lane and holds - reserved - bulk <= 0) then
+          break
+        end
+        full = full + 1
+      end
+    end
+
+    -- Far, from the frontier on; what is left of it, at most twice: the first of a lane may reach past the horizon.
+    local reach = horizon_cell
+    local near_got = got
+    while in_turn and got < cost * messages and (not far or messages == 1 and first and reach ~= farthest_cell) do
+      if far then
+        reach = farthest_cell
+      end
+      far = true
+      local wanted = cost * messages - near_got
+      local left, allowed = wanted, 0
       local cell = max(frontier, now_cell)
+      local follows = true
+      if slot_only and cell <= now_cell + GRANTED then
+        -- Past what the guard may have granted already.
+        cell, follows = now_cell + GRANTED + 1, false
+      end
+      local behind = frontier -- from where the message under way searches
+      local far_takes = size
       while true do
         if next_with_capacity then
           cell = next_with_capacity(cell)
         end
-        if cell > reach and (together or cost - left < goes_with) then
+        local dealt = wanted - left
+        local partial = dealt % cost
+        if cell > reach and (partial == 0 or wanted > cost or partial < goes_with) then
           break
         end
-        local packed = held[cell]
-        if not packed then
-          local more = 0
-          if num >= den then
-            more = min(floor(left * den / num), 255, max(horizon_cell - cell, 0))
+        local blocked = false
+        if partial == 0 and allowed == 0 then
+          if windows or account.windows then
+            count_takes(account, far_takes, size, cost, goes_with)
+            far_takes = size
           end
-          looked = looked + more + 1
-          if more == 0 then
-            packed = tonumber(call('HGET', KEYS[2], cell) or 0)
-          else
+          allowed = left
+          if windows then
+            local hold, onward = windows_hold(windows, cell, cost)
+            if hold == 0 then
+              cell, blocked = onward, true
+            end
+            allowed = min(allowed, hold * cost)
+          end
+          if account.windows and not blocked then
+            local hold, onward = windows_hold(account.windows, cell, cost)
+            if hold == 0 then
+              if follows then
+                frontier, follows = cell, false
+              end
+              cell, blocked = onward, true
+            end
+            allowed = min(allowed, hold * cost)
+          end
+        end
+        if not blocked then
+          if not held[cell] then
+            local more = 0
+            if num >= den then
+              more = min(floor(left * den / num), 255, max(horizon_cell - cell, 0))
+            end
             local names = {}
             for k = 0, more do
               names[k + 1] = cell + k
             end
-            local values = call('HMGET', KEYS[2], unpack(names))
-            for k = 0, more do
-              held[cell + k] = held[cell + k] or tonumber(values[k + 1] or 0)
-            end
-            packed = held[cell]
+            read_cells(names)
           end
-        end
-        local bulk = packed % PACK
-        local all = (packed - bulk) / PACK
-        local before, after = mul_div(cell, num, den), mul_div(cell + 1, num, den)
-        local holds = after - before
-        if cell == now_cell then
-          -- Turns that are over count as bulk's; the turn under way may still be used.
-          local over = floor((now % 1000) * holds / 1000)
-          if all < over then
-            bulk = bulk + over - all
-            all = over
+          local holds, reserved, sliced = measure(cell)
+          if cell <= opens then
+            sliced = 0
           end
-        end
-        local room = holds - all
-        if bulk_lane then
-          local reserved = mul_div(after, share_num, share_den) - mul_div(before, share_num, share_den)
-          room = min(room, holds - reserved - bulk)
-        end
-        local part = max(min(room, left), 0)
-        if part > 0 then
-          reply[size + 1], reply[size + 2], reply[size + 3], reply[size + 4] = cell, all, part, holds
-          size = size + 4
-          all = all + part
+          local all, bulk, slots = booked_in(cell, holds)
+          local room = holds - sliced - all
           if bulk_lane then
-            bulk = bulk + part
+            room = min(room, holds - reserved - sliced - bulk)
           end
-          left = left - part
-        end
-        local now_packed = all * PACK + bulk
-        held[cell] = now_packed
-        if now_packed ~= packed and touched[#touched] ~= cell then
-          touched[#touched + 1] = cell
-        end
-        if room > part then
-          break
-        end
-        cell = cell + 1
-        if left == 0 then
-          break
+          local part = max(min(room, left, allowed), 0)
+          if part > 0 then
+            reply[size + 1], reply[size + 2], reply[size + 3], reply[size + 4] = cell, all, part, holds
+            size = size + 4
+            held[cell] = (all + part) * ALL + (bulk_lane and bulk + part or bulk) * BULK + (slot_only and slots + part or slots)
+            if touched[#touched] ~= cell then
+              touched[#touched + 1] = cell
+            end
+            left = left - part
+            allowed = allowed - part
+          end
+          local last = (wanted - left) % cost
+          if part > last then
+            behind = last > 0 and cell or room > part and cell or cell + 1
+          end
+          if room <= part then
+            cell = cell + 1
+          end
+          if left == 0 then
+            break
+          end
         end
       end
-      frontier = cell
-      got = cost * messages - left
+      -- Of several, one that found no room searches once more, alone.
+      if follows then
+        frontier = left > 0 and wanted > cost and behind or cell
+      end
+      local got_far = wanted - left
 
       -- Give back what makes no whole message.
-      local over = got % cost
-      got = got - over
+      local over = got_far % cost
+      got_far = got_far - over
       while over > 0 do
         local back = reply[size - 3]
         local part = min(over, reply[size - 1])
-        held[back] = held[back] - part * PACK - (bulk_lane and part or 0)
-        frontier = min(frontier, back)
+        held[back] = held[back] - part * ALL - (bulk_lane and part * BULK or 0) - (slot_only and part or 0)
+        if follows and wanted == cost then
+          frontier = back
+        end
         over = over - part
         reply[size - 1] = reply[size - 1] - part
         if reply[size - 1] == 0 then
@@ -239,50 +867,115 @@ for i = 2, #ARGV, 4 do
           size = size - 4
         end
       end
+      got = near_got + got_far
+      if got_far > 0 then
+        account.last = max(account.last, reply[size - 3])
+        if windows or account.windows then
+          count_takes(account, far_takes, size, cost, goes_with)
+        end
+      end
     end
-    booked = booked + got / cost
-    if got > 0 and given then
-      served = min(queued, served + cost)
-    end
-    if got == 0 and not together and in_turn and first and not retried then
-      -- It is tried again, as far ahead as a delay can be.
-      reach, retried = farthest_cell, true
-    elseif got == 0 and not together then
+
+    if got > 0 then
+      booked = booked + got / cost
+      local in_far = far and got > near_got
+      if given then
+        account.served = min(account.queued, account.served + cost)
+        if open and not capped then
+          serve(cost)
+          if idle and not within then
+            local upto = start - reach_recipients / weight
+            if upto > vtime then
+              vtime = upto
+              while weight > 0 and next_end <= vtime do
+                end_next_line()
+              end
+            end
+          end
+        end
+      elseif in_far and pressed and not capped and not again then
+        account.queued = account.queued + cost
+        account.served = account.served + cost
+        if now >= account.asked + NOTED or now < account.asked then
+          account.asked = now
+          if account.weight > 0 then
+            call('ZADD', KEYS[4], 'XX', now, member)
+          end
+        end
+        account.tag = max(account.tag, vtime) + cost / own_weight
+        account.weight = own_weight
+        keep_line(account, member)
+        serve(cost)
+      end
+    elseif messages == 1 then
       -- Wait. The waits come behind the takes: once one message of a run waits, so do those behind it.
       if waiting == 0 then
         reply[run + 1], reply[run + 2] = booked, (size - takes) / 4
       end
-      local left = max(frontier * 1000, now) - now + floor(ahead * 1000 / line_rate)
       if fresh then
-        queued = place
-        line_until = max(line_until, now + left + floor(left / 2) + 2 * horizon)
+        if not open then
+          account.since, account.reached, account.lowest = now, account.queued, huge
+        end
+        account.queued = place
+        if now >= account.asked + NOTED or now < account.asked then
+          account.asked = now
+          if account.weight > 0 then
+            call('ZADD', KEYS[4], 'XX', now, member)
+          end
+        end
+        if not capped then
+          account.tag = max(account.tag, vtime) + cost / own_weight
+          account.weight = own_weight
+          if not serve then
+            -- It is the only line there is.
+            call('ZADD', KEYS[3], account.tag, member)
+            call('ZADD', KEYS[4], account.asked, member)
+            weight, next_end = own_weight, account.tag
+          elseif waiting == 0 then
+            keep_line(account, member)
+          else
+            joined = true
+          end
+        end
       end
+      local left = estimate(account, cost, rank, own_rate)
       local rest = max(left - floor(horizon / 2), 0)
       local hop = min(rest, LONGEST_SLEEP)
       if rest > LONGEST_SLEEP and fresh then
         hop = rest % LONGEST_SLEEP
       end
-      reply[size + 1], reply[size + 2], reply[size + 3] = max(hop, SHORTEST_SLEEP), again and 0 or place, left
+      reply[size + 1], reply[size + 2], reply[size + 3] = max(hop, SHORTEST_SLEEP), (given or fresh) and place or 0, left
       size = size + 3
       waiting = waiting + 1
-      first, reach, retried = nil, horizon_cell, false
-    elseif got > 0 then
-      first, reach, retried = nil, horizon_cell, false
     end
-    together = false
   end
   if count > 0 then
     if waiting == 0 then
       reply[run + 1], reply[run + 2] = booked, (size - takes) / 4
     end
     reply[run + 3] = waiting
+    if joined then
+      keep_line(account, member)
+    end
+    -- What the tenant holds, by cell: recipients booked, and those that go.
+    local x = -goes_with
+    for at = takes + 1, takes + 4 * reply[run + 2], 4 do
+      local cell, part = reply[at], reply[at + 2]
+      local going = floor((x + part) / cost) - floor(x / cost)
+      x = x + part
+      account.cells[cell] = (account.cells[cell] or 0) + part * GOING + going * cost
+      if slot_only then
+        slots_until = max(slots_until, (cell + 1) * 1000)
+      end
+    end
   end
 end
 reply[3] = looked
 
--- Drop the past: a second's cell for each second gone by, after a pause at most 2,000 a call.
-if first_cell < now_cell then
-  local upto = min(now_cell, last_cell + 1, first_cell + 2000)
+-- Drop the past: a second's cell for each second gone by, after a pause at most 2,000 a call. The guard looks back a little.
+local oldest = now_cell - PAST_CELLS
+if first_cell < oldest then
+  local upto = min(oldest, last_cell + 1, first_cell + 2000)
   if first_cell < upto then
     local past = {}
     for cell = first_cell, upto - 1 do
@@ -292,11 +985,64 @@ if first_cell < now_cell then
     first_cell = upto
   end
   if first_cell > last_cell then
-    first_cell = now_cell
+    first_cell = oldest
   end
 end
 
 -- Write back what changed.
+for _, account in pairs(accounts) do
+  local args, several = {}, {}
+  for cell, more in pairs(account.cells) do
+    if cell == account.guess then
+      args[#args + 1] = lane .. cell
+      args[#args + 1] = account.guessed + more
+    else
+      several[#several + 1] = cell
+    end
+    account.first = account.first == 0 and cell or min(account.first, cell)
+  end
+  if #several == 1 then
+    call('HINCRBY', account.key, lane .. several[1], string.format('%.0f', account.cells[several[1]]))
+  elseif #several > 1 then
+    local names = {}
+    for k = 1, #several do
+      names[k] = lane .. several[k]
+    end
+    for from = 1, #names, 2000 do
+      local upto = min(from + 1999, #names)
+      local values = call('HMGET', account.key, unpack(names, from, upto))
+      local changed = {}
+      for k = from, upto do
+        changed[#changed + 1] = names[k]
+        changed[#changed + 1] = tonumber(values[k - from + 1] or 0) + account.cells[several[k]]
+      end
+      call('HSET', account.key, unpack(changed))
+    end
+  end
+  if account.first > 0 and account.first < now_cell then
+    local upto = min(now_cell, account.last + 1, account.first + 1000)
+    local past = {}
+    for cell = account.first, upto - 1 do
+      past[#past + 1] = lane .. cell
+    end
+    if #past > 0 then
+      call('HDEL', account.key, unpack(past))
+    end
+    account.first = upto > account.last and 0 or upto
+  end
+  args[#args + 1] = lane
+  args[#args + 1] = pack_numbers('>ddddddddddd', account.queued, account.served, account.tag, account.weight, account.asked,
+    account.last, account.first, account.since, account.reached, account.lowest, account.run)
+  if account.windows then
+    save_windows(account.windows, args)
+  end
+  call('HSET', account.key, unpack(args))
+end
+if slots_until > 0 then
+  local until_now = tonumber(call('HGET', KEYS[5], 'slots_until') or 0)
+  call('HSET', KEYS[5], 'slots_until', max(slots_until, until_now))
+end
+
 local args = {}
 for i = 1, #touched do
   local cell = touched[i]
@@ -305,11 +1051,14 @@ for i = 1, #touched do
   args[2 * i] = held[cell]
 end
 if bulk_lane then
-  state = pack_numbers('>ddddddddddd', now, first_cell, last_cell, other_frontier, other_queued, other_served,
-    other_until, frontier, queued, served, line_until)
+  state = pack_numbers('>ddddddddddddddddd', now, first_cell, last_cell, other_frontier, other_vtime, other_weight, other_end,
+    other_checked, frontier, vtime, weight, next_end, checked, restarts, other_full, full, factor)
 else
-  state = pack_numbers('>ddddddddddd', now, first_cell, last_cell, frontier, queued, served, line_until,
-    other_frontier, other_queued, other_served, other_until)
+  state = pack_numbers('>ddddddddddddddddd', now, first_cell, last_cell, frontier, vtime, weight, next_end, checked,
+    other_frontier, other_vtime, other_weight, other_end, other_checked, restarts, full, other_full, factor)
+end
+if windows then
+  save_windows(windows, args)
 end
 for i = 4001, #args, 4000 do
   call('HSET', KEYS[2], unpack(args, i, min(i + 3999, #args)))

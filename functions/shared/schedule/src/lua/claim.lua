@@ -9,7 +9,9 @@
 --                                            strip: 512 ticks of 10 ms in a ring, tick t at t mod 512, six
 --                                            bytes each: units taken, of these by bulk, recipients going, each
 --                                            of two bytes, big-endian
--- KEYS[2 + i]  claim of message i   string   "1|claimed|<lease's end, ms>|<fingerprint>|<owner>" or
+--                                            "slots_until" (ms), until when slots only are booked, as book.lua notes
+-- KEYS[3]      schedule             hash     as in book.lua: the cells say how many recipients others send in a second
+-- KEYS[3 + i]  claim of message i   string   "1|claimed|<lease's end, ms>|<fingerprint>|<owner>" or
 --                                            "1|sent|<when, ms>|<fingerprint>|<owner>"
 -- ARGV[1]      owner: who claims
 -- ARGV[2]      lane: "priority" or "bulk"
@@ -29,7 +31,7 @@
 
 local floor, min, max, call = math.floor, math.min, math.max, redis.call
 local TICK, TICKS, RING, MEMORY = 10, 100, 512, 200
-local LONGEST_WAIT = 3000
+local LONGEST_WAIT, SLOTS = 3000, 131072 -- the last is 2^17, as in book.lua
 
 local numbers = call('HGET', KEYS[1], 'claim')
 if not numbers then
@@ -55,9 +57,35 @@ local clock, closed_until, head
 -- By tick; fullest[t] is the recipients going in the second that starts at t.
 local units, bulk_units, going, fullest = {}, {}, {}, {}
 local low, high, changed
+local away = {} -- by tick: units of it that others have, who send by themselves
+
+-- What others send in a second takes its part of the units of that second, spread evenly over them.
+local function see_others()
+  local seconds = {}
+  for second = floor(low / TICKS), floor(high / TICKS) + 1 do
+    seconds[#seconds + 1] = second
+  end
+  local cells = call('HMGET', KEYS[3], unpack(seconds))
+  for k = 1, #seconds do
+    local recipients = tonumber(cells[k] or 0) % SLOTS
+    local first = mul_div(seconds[k] * TICKS, num, den)
+    local all = mul_div((seconds[k] + 1) * TICKS, num, den) - first
+    if recipients > 0 and all > 0 then
+      recipients = min(recipients, all)
+      local before = 0
+      for t = seconds[k] * TICKS, (seconds[k] + 1) * TICKS - 1 do
+        local after = floor((mul_div(t + 1, num, den) - first) * recipients / all)
+        if t <= high + TICKS then
+          away[t] = after - before
+        end
+        before = after
+      end
+    end
+  end
+end
 
 local function read_strip()
-  local guard = call('HMGET', KEYS[2], 'clock', 'closed_until', 'head', 'strip')
+  local guard = call('HMGET', KEYS[2], 'clock', 'closed_until', 'head', 'strip', 'slots_until')
   clock, closed_until, head = tonumber(guard[1] or 0), tonumber(guard[2] or 0), tonumber(guard[3] or -1)
   local strip = guard[4]
   if now < clock then
@@ -90,9 +118,12 @@ local function read_strip()
     read(low, min(head, turn - 1))
     read(turn, head)
   end
+  if tonumber(guard[5] or 0) + MEMORY * TICK > now then
+    see_others()
+  end
   local sum = 0
-  for t = high, low, -1 do
-    sum = sum + going[t] - (going[t + TICKS] or 0)
+  for t = high + TICKS, low, -1 do
+    sum = sum + (going[t] or 0) + (away[t] or 0) - (going[t + TICKS] or 0) - (away[t + TICKS] or 0)
     fullest[t] = sum
   end
 end
@@ -117,9 +148,15 @@ local function fullest_with(tick)
   return most_going
 end
 
-local function quiet(from, to)
+-- Whether nobody goes from `from` to `to`, and nobody else's in the second before and after `goes`.
+local function quiet(goes, from, to)
   for t = max(from, low), min(to, high) do
     if going[t] > 0 then
+      return false
+    end
+  end
+  for t = goes - TICKS + 1, goes + TICKS - 1 do
+    if (away[t] or 0) > 0 then
       return false
     end
   end
@@ -154,10 +191,11 @@ local function grant(slot, cost, longest)
         return nil
       end
       local after = mul_div(tick + 1, num, den)
-      local count = after - before - units[tick]
+      local others = away[tick] or 0
+      local count = after - before - units[tick] - others
       if bulk_lane then
         local reserved = mul_div(after, share_num, share_den) - mul_div(before, share_num, share_den)
-        count = min(count, after - before - reserved - bulk_units[tick])
+        count = min(count, after - before - reserved - bulk_units[tick] - others)
       end
       count = min(count, left)
       if count > 0 then
@@ -178,7 +216,7 @@ local function grant(slot, cost, longest)
     end
     local fits
     if alone then
-      fits = quiet(goes - TICKS + 1, goes + silence - 1)
+      fits = quiet(goes, goes - TICKS + 1, goes + silence - 1)
     else
       fits = fullest_with(goes) + cost <= most
     end
@@ -211,10 +249,10 @@ end
 local owner, lease, life = ARGV[1], tonumber(ARGV[3]), ARGV[5]
 local longest = min(tonumber(ARGV[4]), LONGEST_WAIT)
 local reply = { now }
-local held = #KEYS > 2 and call('MGET', unpack(KEYS, 3)) or {}
+local held = #KEYS > 3 and call('MGET', unpack(KEYS, 4)) or {}
 local claimed = {}
-for i = 1, #KEYS - 2 do
-  local key = KEYS[2 + i]
+for i = 1, #KEYS - 3 do
+  local key = KEYS[3 + i]
   local slot, cost, fingerprint = tonumber(ARGV[3 + 3 * i]), tonumber(ARGV[4 + 3 * i]), ARGV[5 + 3 * i]
   local state, at, print
   local value = claimed[key] or held[i]

@@ -1,54 +1,96 @@
 -- Writes the budget and its tenants, if they differ from what Redis holds from the same source.
 --
 -- Guarantee: atomic; a budget that came from elsewhere (the account itself) is never replaced by
--- deploy parameters. A changed budget sends the searches back to now, as there may be room in every cell.
+-- deploy parameters. A rate that has moved by a tenth and more since searches last began anew, at most once a minute, and any
+-- other change at once, starts an epoch: searches go back to now, as there may be room in every cell.
 --
 -- KEYS[1]  budget    hash  "book" and "claim": what those scripts run on, packed as big-endian doubles;
---                          "tenant:<name>": each known tenant's settings ("" for none yet); "source"; and the
---                          settings in words, for people
+--                          "tenant:<name>": each known tenant's settings, packed likewise; "factor", as in book.lua, is kept;
+--                          "epoch": the rate (recipients/s) and the time (ms) at which searches last began anew, packed;
+--                          "source"; and the settings in words, for people
 -- KEYS[2]  schedule  hash  as in book.lua
 -- ARGV[1]  source of the budget, such as "deploy"
 -- ARGV[2]  how many numbers for "book", ARGV[3] how many for "claim", ARGV[4] how many pairs of words;
--- then those numbers, those pairs (field, value), and the tenants' names
+-- then those numbers, those pairs (field, value), and for each tenant: name, weight, cap of an hour, cap of a day (recipients;
+-- 0 for none)
 --
 -- Returns 1 if anything was written, else 0.
 
-local call = redis.call
+local call, pack_numbers, unpack_numbers = redis.call, struct.pack, struct.unpack
+local EPOCH, MOVED = 60000, 10
+
 local source = ARGV[1]
 local digest = redis.sha1hex(table.concat(ARGV, '\n'))
-local held = call('HMGET', KEYS[1], 'source', 'digest')
-if held[1] and (held[1] ~= source or held[2] == digest) then
+local held = call('HMGET', KEYS[1], 'source', 'digest', 'book', 'factor', 'epoch')
+if held[1] and held[1] ~= source then
   return 0
 end
+local changed = held[2] ~= digest
 
+local time = call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local at = 5
 local function packed(count)
   local bytes = {}
   for i = 1, count do
-    bytes[i] = struct.pack('>d', tonumber(ARGV[at + i - 1]))
+    bytes[i] = pack_numbers('>d', tonumber(ARGV[at + i - 1]))
   end
   at = at + count
   return table.concat(bytes)
 end
+local book, claim = packed(tonumber(ARGV[2])), packed(tonumber(ARGV[3]))
 
-local fields = { 'source', source, 'digest', digest, 'book', packed(tonumber(ARGV[2])), 'claim', packed(tonumber(ARGV[3])) }
-for i = at, at + 2 * ARGV[4] - 1 do
-  fields[#fields + 1] = ARGV[i]
+-- Whether searches begin anew.
+local rate = tonumber(ARGV[5]) / tonumber(ARGV[6])
+local epoch = true
+if held[3] and held[5] then
+  local epoch_rate, since = unpack_numbers('>dd', held[5])
+  local moved = math.abs(rate - epoch_rate) * MOVED >= epoch_rate
+  epoch = moved and (now >= since + EPOCH or now < since)
+  -- Reserve, horizon, slice and caps: the fifth, the seventh to the ninth, and the tenth and the twelfth number.
+  for _, n in ipairs({ 5, 7, 8, 9, 10, 12 }) do
+    epoch = epoch or string.sub(held[3], 8 * n - 7, 8 * n) ~= string.sub(book, 8 * n - 7, 8 * n)
+  end
 end
-for i = at + 2 * ARGV[4], #ARGV do
-  fields[#fields + 1] = 'tenant:' .. ARGV[i]
-  fields[#fields + 1] = ''
-end
-call('DEL', KEYS[1])
-for i = 1, #fields, 2000 do
-  call('HSET', KEYS[1], unpack(fields, i, math.min(i + 1999, #fields)))
+if not changed and not epoch then
+  return 0
 end
 
-local state = call('HGET', KEYS[2], 'state')
-if state then
-  -- Of the state's eleven numbers, the fourth and the eighth are the lanes' frontiers.
-  local zero = struct.pack('>d', 0)
-  call('HSET', KEYS[2], 'state', string.sub(state, 1, 24) .. zero .. string.sub(state, 33, 56) .. zero
-    .. string.sub(state, 65))
+if changed then
+  local fields = { 'source', source, 'digest', digest, 'book', book, 'claim', claim }
+  local tenants = at + 2 * ARGV[4]
+  for i = at, tenants - 1 do
+    fields[#fields + 1] = ARGV[i]
+  end
+  for i = tenants, #ARGV, 4 do
+    fields[#fields + 1] = 'tenant:' .. ARGV[i]
+    fields[#fields + 1] = pack_numbers('>ddd', tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]), tonumber(ARGV[i + 3]))
+  end
+  call('DEL', KEYS[1])
+  if held[4] then
+    call('HSET', KEYS[1], 'factor', held[4])
+  end
+  if held[5] then
+    call('HSET', KEYS[1], 'epoch', held[5])
+  end
+  for i = 1, #fields, 2000 do
+    call('HSET', KEYS[1], unpack(fields, i, math.min(i + 1999, #fields)))
+  end
+end
+
+if epoch then
+  call('HSET', KEYS[1], 'epoch', pack_numbers('>dd', rate, now))
+end
+do
+  local state = call('HGET', KEYS[2], 'state')
+  if state then
+    -- Of the state's seventeen numbers, the fourth and the ninth are the lanes' frontiers, the last but one and two from where they have any room.
+    local numbers = { unpack_numbers('>ddddddddddddddddd', state) }
+    if epoch then
+      numbers[4], numbers[9] = 0, 0
+    end
+    numbers[15], numbers[16] = 0, 0
+    call('HSET', KEYS[2], 'state', pack_numbers('>ddddddddddddddddd', unpack(numbers, 1, 17)))
+  end
 end
 return 1

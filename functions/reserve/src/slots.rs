@@ -1,0 +1,92 @@
+//! The way of slots only: for mail that somebody else sends, so nothing is put on a queue.
+
+use sendslot_domain::{Lane, SendId};
+use sendslot_mail::{Refusal, SlotRequest, request};
+use sendslot_runtime::ByLane;
+use sendslot_schedule::{Ask, Booking, Slot, Standing};
+
+use crate::{
+    answer::{Failure, Outcome, Ticket},
+    booking::{self, NotBooked},
+    ports::Book,
+};
+
+/// Books a slot for each request; one outcome each, in order. Every request is a slot of its own: whoever
+/// sends the mail sees to it that none goes twice.
+pub(crate) async fn run(schedule: &impl Book, messages: &[String]) -> Vec<(Ticket, Outcome)> {
+    let mut done = Vec::with_capacity(messages.len());
+    let mut ready = ByLane::<Vec<(usize, SlotRequest)>>::default();
+    for (index, text) in messages.iter().enumerate() {
+        match SlotRequest::parse(text) {
+            Ok(request) => ready.get_mut(request.lane).push((index, request)),
+            Err(refusal) => {
+                let ticket = ticket(request::send_id_of(text), Lane::Bulk);
+                done.push((index, ticket, Outcome::Refused(refusal)));
+            }
+        }
+    }
+    let asks =
+        |ready: &[(usize, SlotRequest)]| ready.iter().map(|(_, request)| ask(request)).collect();
+    let asks = ByLane {
+        priority: asks(&ready.priority),
+        bulk: asks(&ready.bulk),
+    };
+    match booking::book(schedule, &asks).await {
+        Ok(bookings) => {
+            let ByLane { priority, bulk } = bookings;
+            let bookings = priority.into_iter().chain(bulk);
+            let ready = ready.priority.into_iter().chain(ready.bulk);
+            done.extend(ready.zip(bookings).map(|((index, request), booking)| {
+                let ticket = ticket(request.send_id, request.lane);
+                (index, ticket, outcome(&booking))
+            }));
+        }
+        Err(NotBooked { why, unused }) => {
+            for lane in Lane::ALL {
+                booking::release(schedule, lane, unused.get(lane)).await;
+            }
+            let ready = ready.priority.into_iter().chain(ready.bulk);
+            done.extend(ready.map(|(index, request)| {
+                let ticket = ticket(request.send_id, request.lane);
+                let failure = Failure::Schedule(why.to_string());
+                (index, ticket, Outcome::Failed(failure))
+            }));
+        }
+    }
+    done.sort_unstable_by_key(|(index, ..)| *index);
+    done.into_iter()
+        .map(|(_, ticket, outcome)| (ticket, outcome))
+        .collect()
+}
+
+const fn ticket(send_id: Option<SendId>, lane: Lane) -> Ticket {
+    Ticket {
+        send_id,
+        lane,
+        fresh: true,
+    }
+}
+
+fn ask(request: &SlotRequest) -> Ask {
+    Ask {
+        tenant: request.tenant.clone(),
+        cost: request.recipients,
+        standing: Standing::SlotOnly,
+    }
+}
+
+fn outcome(booking: &Booking) -> Outcome {
+    match booking {
+        Booking::Slot(Slot { at, delay, .. }) => Outcome::Slot {
+            slot: *at,
+            delay: *delay,
+        },
+        Booking::Wait(wait) => Outcome::RetryAfter { delay: wait.delay },
+        Booking::UnknownTenant => Outcome::Refused(Refusal::UnknownTenant),
+        Booking::OverCap => Outcome::Refused(Refusal::OverCap),
+        Booking::Left => {
+            let why = "it was in no line and left one".to_owned();
+            Outcome::Failed(Failure::Schedule(why))
+        }
+    }
+}
