@@ -14,7 +14,7 @@ OVERRIDES = $(if $(PARAMETERS),--parameter-overrides $(foreach one,$(PARAMETERS)
 export SAM_CLI_TELEMETRY := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-all tools demo up down invoke test test-rust test-template test-stack lint fmt bench deploy clean
+.PHONY: help setup setup-all tools demo up down invoke test test-rust test-template test-stack lint fmt bench prove deploy clean
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -71,6 +71,10 @@ fmt: setup-all ## format Rust and Python
 bench: setup ## measure the schedule against the simplest one that could work; writes out/bench.json
 	cargo build --quiet --workspace --bin bench
 	SENDSLOT_VALKEY_SERVER="$$($(VALKEY_SERVER))" "$(TARGET)/bench"
+
+prove: setup ## prove the schedule's figures in simulated time; QUICK=1 is shorter; writes out/prove.json
+	cargo build --quiet --workspace --bin prove
+	SENDSLOT_VALKEY_SERVER="$$($(VALKEY_SERVER))" "$(TARGET)/prove" $(if $(QUICK),quick)
 
 deploy: setup ## build for Lambda and deploy into your AWS account, asking first: PARAMETERS="SendRate=50/s Tenants=acme"
 	PATH="$(CURDIR)/.venv/stack/bin:$$PATH" $(SAM) build $(OVERRIDES)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import platform
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -198,6 +199,7 @@ def parameters(knobs: Knobs, tenants: list[str], redis_url: str) -> dict[str, st
         "Guard": f"{knobs.guard:g}",
         "PriorityReserve": knobs.reserve.text,
         "HorizonSeconds": str(knobs.horizon_seconds),
+        "ReserveMaximumConcurrency": os.environ.get("RMC", "20"),
         "SendMaximumConcurrency": str(knobs.send_concurrency),
         "Tenants": ",".join(f"{name}={name}" for name in tenants),
         "SlotHolders": "arn:aws:iam::000000000000:root",

@@ -9,11 +9,11 @@ use sendslot_runtime::{
     ByLane, Metrics, Queue, ReserveSettings,
     queue::{self, Attribute, MAX_DELAY_SECONDS, Message, NotSent, SendBatch},
 };
-use sendslot_schedule::{Ask, Booking, Slot, Standing, Unused};
+use sendslot_schedule::{Ask, Booking, Slot, Standing};
 
 use crate::{
     answer::{Answer, Failure, Outcome, Ticket},
-    booking::{self, NotBooked},
+    booking::{self, NotBooked, Undone},
     error::HandlerError,
     event::{Batch, DETAIL, Event, FIRST_SEEN, Incoming, PLACE, REASON},
     ports::Book,
@@ -42,8 +42,8 @@ struct Slip {
     index: usize,
     there: Outcome,
     not_there: fn(NotSent) -> Failure,
-    /// What to give back when it doesn't.
-    unused: Option<Unused>,
+    /// What comes to nothing when it doesn't.
+    booked: Option<(Ask, Booking)>,
 }
 
 /// Messages to put on the queues of one lane.
@@ -52,8 +52,8 @@ struct Mailbag {
     send: Vec<(Message, Slip)>,
     intake: Vec<(Message, Slip)>,
     dead: Vec<(Message, Slip)>,
-    /// Slots to give back.
-    release: Vec<Unused>,
+    /// What has come to nothing already.
+    undone: Undone,
 }
 
 /// Which outcome is known of which request.
@@ -162,14 +162,14 @@ impl<B: Book, Q: SendBatch> Reserve<B, Q> {
                     }
                 }
             }
-            Err(NotBooked { why, unused }) => {
+            Err(NotBooked { why, undone }) => {
                 let failed = ready.priority.iter().chain(&ready.bulk);
                 done.extend(failed.map(|r| {
                     let failure = Failure::Schedule(why.to_string());
                     (r.index, Outcome::Failed(failure))
                 }));
-                bags.priority.release = unused.priority;
-                bags.bulk.release = unused.bulk;
+                bags.priority.undone = undone.priority;
+                bags.bulk.undone = undone.bulk;
             }
         }
         let ByLane { priority, bulk } = bags;
@@ -206,7 +206,7 @@ impl<B: Book, Q: SendBatch> Reserve<B, Q> {
         Ok((lane, request))
     }
 
-    /// Puts a lane's messages on its queues, and gives back the slots of those that didn't get there.
+    /// Puts a lane's messages on its queues, and undoes the bookings of those that didn't get there.
     async fn post(&self, lane: Lane, bag: Mailbag) -> Done {
         let settings = &self.settings;
         let posts = [
@@ -214,28 +214,32 @@ impl<B: Book, Q: SendBatch> Reserve<B, Q> {
             self.post_to(settings.intake_queues.get(lane), bag.intake),
             self.post_to(settings.intake_dlqs.get(lane), bag.dead),
         ];
-        let mut release = bag.release;
+        let mut undone = bag.undone;
         let mut done = Done::new();
-        for (outcomes, unused) in join_all(posts).await {
-            done.extend(outcomes);
-            release.extend(unused);
+        for (slip, sent) in join_all(posts).await.into_iter().flatten() {
+            let outcome = match sent {
+                Ok(()) => slip.there,
+                Err(why) => {
+                    if let Some((ask, booking)) = &slip.booked {
+                        undone.add(ask, booking);
+                    }
+                    Outcome::Failed((slip.not_there)(why))
+                }
+            };
+            done.push((slip.index, outcome));
         }
-        booking::release(&self.schedule, lane, &release).await;
+        booking::undo(&self.schedule, lane, &undone).await;
         done
     }
 
-    async fn post_to(&self, queue: &Queue, mail: Vec<(Message, Slip)>) -> (Done, Vec<Unused>) {
+    async fn post_to(
+        &self,
+        queue: &Queue,
+        mail: Vec<(Message, Slip)>,
+    ) -> Vec<(Slip, Result<(), NotSent>)> {
         let (messages, slips): (Vec<_>, Vec<_>) = mail.into_iter().unzip();
         let sent = queue::send_all(&self.queues, queue, &messages).await;
-        let mut release = Vec::new();
-        let outcomes = slips.into_iter().zip(sent).map(|(slip, sent)| match sent {
-            Ok(()) => (slip.index, slip.there),
-            Err(why) => {
-                release.extend(slip.unused);
-                (slip.index, Outcome::Failed((slip.not_there)(why)))
-            }
-        });
-        (outcomes.collect(), release)
+        slips.into_iter().zip(sent).collect()
     }
 
     /// Logs what went wrong and counts everything. Nothing logged is of the mail itself.
@@ -406,7 +410,7 @@ fn refuse(index: usize, incoming: Incoming, refusal: Refusal, bag: &mut Mailbag,
         index,
         there: Outcome::Refused(refusal),
         not_there: Failure::DeadLetter,
-        unused: None,
+        booked: None,
     };
     bag.dead.push((message, slip));
 }
@@ -427,13 +431,10 @@ fn pack(lane: Lane, ready: Ready, booking: &Booking, bag: &mut Mailbag, done: &m
             done.push((index, Outcome::Failed(failure)));
         }
         Booking::Wait(wait) => {
-            bag.intake.push(waiting(
-                index,
-                incoming,
-                Some(wait.place),
-                wait.delay,
-                wait.estimate,
-            ));
+            let (message, slip) =
+                waiting(index, incoming, Some(wait.place), wait.delay, wait.estimate);
+            let booked = Some((ask, booking.clone()));
+            bag.intake.push((message, Slip { booked, ..slip }));
         }
         Booking::Slot(slot) if slot.delay.whole_secs() > MAX_DELAY.whole_secs() => {
             // No message can be delayed that long. Cut short, it would surface before its slot, so the
@@ -442,7 +443,7 @@ fn pack(lane: Lane, ready: Ready, booking: &Booking, bag: &mut Mailbag, done: &m
                 delay_ms = slot.delay.0,
                 "slot past the longest delay: check the horizon"
             );
-            bag.release.push(booking::unused_of(&ask, slot));
+            bag.undone.add(&ask, booking);
             let place = incoming.place;
             bag.intake
                 .push(waiting(index, incoming, place, MAX_DELAY, slot.delay));
@@ -450,7 +451,6 @@ fn pack(lane: Lane, ready: Ready, booking: &Booking, bag: &mut Mailbag, done: &m
         Booking::Slot(slot) => {
             let Slot { at, delay, cells } = slot.clone();
             let envelope = request.into_envelope(lane, at, cells, incoming.first_seen);
-            let unused = booking::unused_of(&ask, slot);
             match envelope.to_json() {
                 Ok(body) => {
                     let message = Message {
@@ -462,12 +462,12 @@ fn pack(lane: Lane, ready: Ready, booking: &Booking, bag: &mut Mailbag, done: &m
                         index,
                         there: Outcome::Booked { slot: at, delay },
                         not_there: Failure::Enqueue,
-                        unused: Some(unused),
+                        booked: Some((ask, booking.clone())),
                     };
                     bag.send.push((message, slip));
                 }
                 Err(error) => {
-                    bag.release.push(unused);
+                    bag.undone.add(&ask, booking);
                     done.push((index, Outcome::Failed(Failure::Envelope(error.to_string()))));
                 }
             }
@@ -496,7 +496,7 @@ fn waiting(
         index,
         there: Outcome::Waiting { delay, estimate },
         not_there: Failure::Wait,
-        unused: None,
+        booked: None,
     };
     (message, slip)
 }

@@ -41,9 +41,9 @@ pub(crate) async fn run(schedule: &impl Book, messages: &[String]) -> Vec<(Ticke
                 (index, ticket, outcome(&booking))
             }));
         }
-        Err(NotBooked { why, unused }) => {
+        Err(NotBooked { why, undone }) => {
             for lane in Lane::ALL {
-                booking::release(schedule, lane, unused.get(lane)).await;
+                booking::undo(schedule, lane, undone.get(lane)).await;
             }
             let ready = ready.priority.into_iter().chain(ready.bulk);
             done.extend(ready.map(|(index, request)| {

@@ -5,7 +5,7 @@
 //! - **server**: what the server says it spent in a call (`INFO commandstats`).
 //! - **all rules on**: slice, weights, and the windows of an hour and a day. The ratios are those of it.
 //! - **flat**: commands, cells read and server time for one booking behind a backlog of 0, 10,000 and 1,000,000, with 1,
-//!   100 and 10,000 tenants of unequal backlog and with no, one and two windows: all of it booked, with no horizon, or nearly all of it
+//!   100 and 10,000 tenants of unequal backlog and with no, one and two windows: all of it booked, or nearly all of it
 //!   waiting in line.
 #![expect(clippy::print_stdout, reason = "the table is the point")]
 
@@ -47,11 +47,27 @@ struct Contender {
 /// What a schedule is set up with.
 #[derive(Clone, Copy)]
 struct Setting {
+    limit: &'static str,
     tenants: u32,
     windows: usize,
-    /// Whether mail waits past a horizon of 60 s; else there is none.
-    waits: bool,
+    /// In seconds; without, nobody ever waits.
+    horizon: Option<u64>,
 }
+
+/// The simplest there is, with room for any backlog.
+const SIMPLE: Setting = Setting {
+    limit: "100",
+    tenants: 1,
+    windows: 0,
+    horizon: None,
+};
+/// All rules on. The limit is so high that everything asked for in a round fits into the longest horizon.
+const ALL_ON: Setting = Setting {
+    limit: "10000",
+    tenants: 100,
+    windows: 2,
+    horizon: Some(900),
+};
 
 impl Contender {
     fn call(&self, connection: &mut Connection, turn: u64) -> Result<Value> {
@@ -78,64 +94,49 @@ fn main() -> Result<()> {
     let server = PrivateServer::start();
     let client = redis::Client::open(server.url())?;
     let keys = Keys::of("bench")?;
-    let simple = Setting {
-        tenants: 1,
-        windows: 0,
-        waits: false,
-    };
-    let all_on = Setting {
-        tenants: 100,
-        windows: 2,
-        waits: false,
-    };
+    let mut report = json!({});
+    compare(&server, &client, &keys, &mut report)?;
+    println!();
+    report["flat"] = flat(&server, &client, &keys)?;
+    fs::create_dir_all("out")?;
+    fs::write(
+        Path::new("out/bench.json"),
+        serde_json::to_string_pretty(&report)? + "\n",
+    )?;
+    println!("written to out/bench.json");
+    Ok(())
+}
+
+/// All contenders in turns.
+fn compare(
+    server: &PrivateServer,
+    client: &redis::Client,
+    keys: &Keys,
+    report: &mut Json,
+) -> Result<()> {
     let contenders = [
         Contender {
             name: "cursor",
             script: Script::new(include_str!("cursor.lua")),
             calls: vec![(vec!["cursor".to_owned()], vec!["98".to_owned()])],
             slots: 1,
-            setting: simple,
+            setting: SIMPLE,
         },
-        book(&keys, "book_1", 1, simple)?,
-        book(&keys, "all_on_1", 1, all_on)?,
-        book(&keys, "all_on_10", 10, all_on)?,
-        book(&keys, "all_on_1000", 1000, all_on)?,
+        book(keys, "book_1", 1, SIMPLE)?,
+        book(keys, "all_on_1", 1, ALL_ON)?,
+        book(keys, "all_on_10", 10, ALL_ON)?,
+        book(keys, "all_on_1000", 1000, ALL_ON)?,
     ];
-
     let mut rounds: BTreeMap<&str, Vec<Round>> = BTreeMap::new();
     for _ in 0..ROUNDS {
         for contender in &contenders {
-            reset(&server, &keys, contender.setting)?;
+            reset(server, keys, contender.setting)?;
             rounds
                 .entry(contender.name)
                 .or_default()
-                .push(round(&client, contender)?);
+                .push(round(client, contender)?);
         }
     }
-
-    // Ratios within a round, then their median: rounds differ more than contenders do.
-    let ratio = |name: &str, of: &dyn Fn(Round, Round) -> f64| {
-        median(
-            rounds[name]
-                .iter()
-                .zip(&rounds["cursor"])
-                .map(|(ours, base)| of(*ours, *base))
-                .collect(),
-        )
-    };
-    let plain = |slots: f64| {
-        move |ours: Round, base: Round| slots * ours.calls_per_second / base.calls_per_second
-    };
-    let server_time = |ours: Round, base: Round| base.server_us / ours.server_us;
-    let ratios = [
-        ("ratio_single_plain", ratio("all_on_1", &plain(1.0))),
-        ("ratio_single_server", ratio("all_on_1", &server_time)),
-        ("ratio_10", ratio("all_on_10", &plain(10.0))),
-        ("ratio_1000", ratio("all_on_1000", &plain(1000.0))),
-        ("ratio_simple_plain", ratio("book_1", &plain(1.0))),
-        ("ratio_simple_server", ratio("book_1", &server_time)),
-    ];
-    let mut report = json!({});
     println!(
         "{:<14}{:>12}{:>14}{:>16}",
         "script", "calls/s", "slots/s", "server µs/call"
@@ -157,43 +158,66 @@ fn main() -> Result<()> {
             "server_us_per_call": round3(server_us),
         });
     }
-    for (name, ratio) in ratios {
+
+    // Ratios within a round, then their median: rounds differ more than contenders do.
+    let ratio = |name: &str, of: &dyn Fn(Round, Round) -> f64| {
+        let pairs = rounds[name].iter().zip(&rounds["cursor"]);
+        median(pairs.map(|(ours, base)| of(*ours, *base)).collect())
+    };
+    let plain = |slots: f64| {
+        move |ours: Round, base: Round| slots * ours.calls_per_second / base.calls_per_second
+    };
+    let server_time = |ours: Round, base: Round| base.server_us / ours.server_us;
+    println!();
+    for (name, ratio) in [
+        ("ratio_single_plain", ratio("all_on_1", &plain(1.0))),
+        ("ratio_single_server", ratio("all_on_1", &server_time)),
+        ("ratio_10", ratio("all_on_10", &plain(10.0))),
+        ("ratio_1000", ratio("all_on_1000", &plain(1000.0))),
+        ("ratio_simple_plain", ratio("book_1", &plain(1.0))),
+        ("ratio_simple_server", ratio("book_1", &server_time)),
+    ] {
+        println!("{name:<24}{:>10}", round3(ratio));
         report[name] = json!(round3(ratio));
     }
+    Ok(())
+}
 
-    println!();
+/// What a booking costs behind backlogs.
+fn flat(server: &PrivateServer, client: &redis::Client, keys: &Keys) -> Result<Json> {
     println!(
         "{:<10}{:>10}{:>10}{:>12}{:>12}{:>12}{:>18}",
         "", "tenants", "windows", "backlog", "commands", "cells read", "server µs/call"
     );
-    let mut flat = Vec::new();
-    for waits in [false, true] {
+    let mut rows = Vec::new();
+    // Booked without a horizon, or, as windows end with the longest there is, at a limit that fits everything into it; and
+    // waiting, nearly all of it.
+    let fits = Setting {
+        tenants: 1,
+        ..ALL_ON
+    };
+    let waiting = Setting {
+        horizon: Some(60),
+        ..SIMPLE
+    };
+    for of in [SIMPLE, fits, waiting] {
         for (tenants, windows) in [(1, 0), (1, 1), (1, 2), (100, 2), (10_000, 2)] {
             for backlog in [0, 10_000, 1_000_000] {
                 let setting = Setting {
                     tenants,
                     windows,
-                    waits,
+                    ..of
                 };
-                if backlog > 0 || !waits {
-                    reset(&server, &keys, setting)?;
-                    flat.push(behind(&client, &keys, setting, backlog)?);
+                let is_waiting = of.horizon == waiting.horizon;
+                let ends = of.horizon.is_none() && windows > 0;
+                if !ends && (backlog > 0 || !is_waiting) {
+                    reset(server, keys, setting)?;
+                    rows.push(behind(client, keys, setting, backlog)?);
                 }
             }
         }
     }
-    report["flat"] = Json::Array(flat);
-    println!();
-    for (name, ratio) in ratios {
-        println!("{name:<24}{:>10}", round3(ratio));
-    }
-    fs::create_dir_all("out")?;
-    fs::write(
-        Path::new("out/bench.json"),
-        serde_json::to_string_pretty(&report)? + "\n",
-    )?;
-    println!("written to out/bench.json");
-    Ok(())
+    Ok(Json::Array(rows))
 }
 
 fn tenant(n: u32) -> Result<TenantName> {
@@ -220,12 +244,12 @@ fn book(keys: &Keys, name: &'static str, slots: u32, setting: Setting) -> Result
     })
 }
 
-/// An empty server with a budget of 98 a second, 2 of them reserved.
+/// An empty server with a budget of 98 % of the limit, 2 a second of it reserved.
 fn reset(server: &PrivateServer, keys: &Keys, setting: Setting) -> Result<()> {
     // Windows are counted and never full.
     let cap = |nth| (setting.windows >= nth).then_some(Caps::MAX);
     let settings = Settings {
-        limit: "100".parse()?,
+        limit: setting.limit.parse()?,
         headroom: "0.98".parse()?,
         guard: "0.99".parse()?,
         burst: None,
@@ -235,7 +259,7 @@ fn reset(server: &PrivateServer, keys: &Keys, setting: Setting) -> Result<()> {
             day: cap(1),
             hour: cap(2),
         },
-        horizon: Millis::from_secs(60),
+        horizon: Millis::from_secs(setting.horizon.unwrap_or(60)),
     };
     let budget = Budget::new(settings)?;
     let tenants = (0..setting.tenants).map(|n| {
@@ -247,10 +271,9 @@ fn reset(server: &PrivateServer, keys: &Keys, setting: Setting) -> Result<()> {
     });
     let seed = Seed {
         source: "bench".to_owned(),
-        budget: if setting.waits {
-            budget
-        } else {
-            budget.without_horizon()
+        budget: match setting.horizon {
+            Some(_) => budget,
+            None => budget.without_horizon(),
         },
         tenants: tenants.collect::<Result<_>>()?,
     };
@@ -355,9 +378,14 @@ fn behind(client: &redis::Client, keys: &Keys, setting: Setting, backlog: u32) -
     let Setting {
         tenants,
         windows,
-        waits,
+        horizon,
+        ..
     } = setting;
-    let what = if waits { "waiting" } else { "booked" };
+    let what = if horizon == Some(60) {
+        "waiting"
+    } else {
+        "booked"
+    };
     println!(
         "{what:<10}{tenants:>10}{windows:>10}{backlog:>12}{commands:>12}{cells:>12}{server_us:>18}"
     );

@@ -384,6 +384,14 @@ async fn what_costs_more_than_a_cap_is_refused_and_blocks_nobody() {
     );
 }
 
+fn wait(place: u64) -> Booking {
+    Booking::Wait(Wait {
+        delay: Millis(2000),
+        place,
+        estimate: Millis(32_000),
+    })
+}
+
 /// A record that woke with a place in its line.
 fn woken(lane: Lane, body: &str, place: &str) -> Value {
     let mut woken = record(lane, body);
@@ -449,6 +457,39 @@ async fn what_has_waited_and_will_not_go_leaves_its_line_before_the_others_ask()
     );
     assert_eq!(rig.on("bulk-intake-dlq").len(), 3);
     assert_eq!(rig.on("priority-intake-dlq").len(), 2);
+}
+
+#[tokio::test]
+async fn what_was_new_and_can_not_be_put_back_leaves_the_place_it_got() {
+    let rig = Rig::new()
+        .booking(|n, _, ask| match ask.standing {
+            Standing::Left { .. } => Booking::Left,
+            Standing::Waited { place } => wait(place),
+            _ => wait(70 + n as u64),
+        })
+        .answering(|queue, _, _| match queue {
+            "bulk-intake" => Ok([0, 1, 2].map(|index| failed(index, true)).to_vec()),
+            _ => Ok(Vec::new()),
+        });
+    let mut crowd = request("crowd");
+    crowd["cc"] = json!(["ann@example.com"]);
+    let records = [
+        record(Lane::Bulk, &body("m0")),
+        woken(Lane::Bulk, &body("woken"), "9"),
+        record(Lane::Bulk, &crowd.to_string()),
+        record(Lane::Bulk, &body("m1")),
+    ];
+    assert_eq!(rig.records(&records).await.0, [0, 1, 2]);
+    let asked = rig.asked();
+    assert_eq!(asked.len(), 2);
+    let left: Vec<_> = asked[1].1.iter().map(|a| (a.standing, a.cost)).collect();
+    let place = |place| Standing::Left { place };
+    assert_eq!(
+        (asked[1].0, left),
+        (Lane::Bulk, vec![(place(70), 1), (place(72), 2)]),
+        "the one that has waited comes again with its place, the last is there"
+    );
+    assert!(rig.released().is_empty());
 }
 
 #[tokio::test]

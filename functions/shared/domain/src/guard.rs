@@ -98,11 +98,8 @@ impl Guard {
         let first = self.before(cell.0 * GUARD_TICKS);
         let all = self.before((cell.0 + 1) * GUARD_TICKS) - first;
         let part = |upto: u64| {
-            if all == 0 {
-                0
-            } else {
-                (upto - first) * recipients.min(&all) / all
-            }
+            let part = (upto - first) * recipients.min(&all);
+            part.checked_div(all).unwrap_or(0)
         };
         part(self.before(tick + 1)) - part(self.before(tick))
     }

@@ -27,8 +27,9 @@
 //!   past the horizon, and nothing is gained by waiting for it.
 //! - **Lines.** A waiting message keeps its place: recipients that its tenant ever queued, up to and with itself.
 //!   The lines are merged by weight ([`crate::line`]): that gives the recipients before it, and those ÷ the lane's rate, from
-//!   the frontier on, its estimated slot. It is in turn if that is within the horizon. It sleeps until its slot is half a
-//!   horizon away, so that it wakes neither too early to find room nor too late to use it.
+//!   the frontier on, its estimated slot. It sleeps until its slot is half a horizon away, so that it wakes neither too
+//!   early to find room nor too late to use it, and it is in turn if its slot is about so near: with more room for error,
+//!   whoever asks first would run ahead of its equals.
 //! - **Nothing idle.** Where nothing is booked from a quarter of a horizon on, anyone who asks may have it,
 //!   as long as it overtakes its own tenant's mail by no more than that; virtual time follows.
 //! - **A tenant under a cap of its own** doesn't compete with the others: it waits in a line by itself, which its cap
@@ -419,17 +420,70 @@ impl Schedule {
         now: Moment,
         name: &TenantName,
         account: &mut Account,
-        ask: Ask,
+        mut ask: Ask,
         standing: Standing,
     ) -> Booking {
+        let Some(place) = self.find_place(now, name, account, ask, standing) else {
+            return Booking::Left;
+        };
+        let turn = self.turn(now, account, ask, &place);
+        let line = &account.lines[ask.lane as usize];
+        let capped = ask.tenant.caps.is_some();
+        let newcomer = matches!(standing, Standing::New | Standing::SlotOnly)
+            && !place.is_open
+            && line.has_nothing_after(now, SLICE_OPENS);
+        if newcomer {
+            ask.opens = Cell(now.cell().0 + SLICE_OPENS);
+        }
+        let in_turn = standing == Standing::Again
+            || turn.within
+            || turn.idle
+            || !place.is_open && (capped || !place.pressed);
+
+        let mut takes = None;
+        if newcomer || in_turn {
+            takes = self.take_near(now, account, ask);
+        }
+        let far = takes.is_none();
+        if takes.is_none() && in_turn {
+            let first = self.is_first(now, ask.lane);
+            takes = self.take(now, account, ask, self.budget.horizon());
+            if takes.is_none() && first {
+                takes = self.take(now, account, ask, LONGEST_SLEEP);
+            }
+        }
+        match takes {
+            Some(takes) => {
+                let last = &mut account.lines[ask.lane as usize].last;
+                *last = takes.iter().map(|take| take.cell).fold(*last, Cell::max);
+                let served = Served {
+                    place: &place,
+                    turn: &turn,
+                    far,
+                };
+                self.serve(now, name, account, ask, standing, served);
+                Booking::Slot(self.slot(now, ask.cost, &takes))
+            }
+            None => Booking::Wait(self.wait(now, name, account, ask, standing, &place)),
+        }
+    }
+
+    /// Where a message stands, in its own line and among all; nothing if it has just left.
+    fn find_place(
+        &mut self,
+        now: Moment,
+        name: &TenantName,
+        account: &mut Account,
+        ask: Ask,
+        standing: Standing,
+    ) -> Option<Place> {
         let Ask { lane, cost, .. } = ask;
         let lines = &mut self.lines[lane as usize];
         lines.check(now);
         let line = &mut account.lines[lane as usize];
         let capped = ask.tenant.caps.is_some();
         line.settle(lines, name, ask.tenant, now);
-        let is_open = line.is_open(lines, capped, now);
-        if !is_open {
+        if !line.is_open(lines, capped, now) {
             line.served = line.queued;
         }
         if let Standing::Waited { place } | Standing::Left { place } = standing {
@@ -437,99 +491,102 @@ impl Schedule {
             line.look_at(lines, name, place.saturating_sub(cost), now);
         }
         let is_open = line.is_open(lines, capped, now);
-        if matches!(standing, Standing::Left { .. }) {
-            line.served = line.queued.min(line.served + cost);
-            if is_open && !capped {
-                lines.serve(narrow(cost));
-            }
-            return Booking::Left;
-        }
-
-        // Its place, in its own line and among all.
         let place = match standing {
             Standing::New | Standing::SlotOnly => line.queued + cost,
-            Standing::Waited { place } | Standing::Left { place } => {
-                place.min(line.queued).max(line.served + cost)
-            }
+            Standing::Waited { place } => place.min(line.queued).max(line.served + cost),
             Standing::Again => line.served + cost,
+            Standing::Left { .. } => {
+                line.served = line.queued.min(line.served + cost);
+                if is_open && !capped {
+                    lines.serve(narrow(cost));
+                }
+                return None;
+            }
         };
         let before = place - cost - line.served;
         let start = line.start(lines, place, cost, ask.tenant.weight);
-        let again = standing == Standing::Again;
-        let rank = if again || !is_open && !capped {
+        let rank = if standing == Standing::Again || !is_open && !capped {
             0.0
         } else if capped {
             to_float(before)
         } else {
             lines.rank(start)
         };
-        let pressed = lines.weight() > 0;
+        Some(Place {
+            number: place,
+            before,
+            start,
+            rank,
+            is_open,
+            pressed: lines.weight() > 0,
+        })
+    }
 
-        let mut ask = ask;
-        let newcomer = matches!(standing, Standing::New | Standing::SlotOnly)
-            && !is_open
-            && line.has_nothing_after(now, SLICE_OPENS);
-        let turn = self.turn(now, account, ask, before, rank);
-        let in_turn = again || turn.within || turn.idle || !is_open && (capped || !pressed);
-        let mut takes = None;
-        let mut far = false;
-        if newcomer {
-            ask.opens = Cell(now.cell().0 + SLICE_OPENS);
-        }
-        if newcomer || in_turn {
-            takes = self.take_near(now, account, ask);
-        }
-        if takes.is_none() && in_turn {
-            let first = self.is_first(now, lane);
-            far = true;
-            takes = self.take(now, account, ask, self.budget.horizon());
-            if takes.is_none() && first {
-                takes = self.take(now, account, ask, LONGEST_SLEEP);
-            }
-        }
-        let slot = takes.as_ref().map(|takes| self.slot(now, cost, takes));
+    /// A message has been booked: its line moves on.
+    fn serve(
+        &mut self,
+        now: Moment,
+        name: &TenantName,
+        account: &mut Account,
+        ask: Ask,
+        standing: Standing,
+        served: Served<'_>,
+    ) {
+        let Served { place, turn, far } = served;
+        let Ask { lane, cost, .. } = ask;
         let line = &mut account.lines[lane as usize];
         let lines = &mut self.lines[lane as usize];
-        if let (Some(takes), Some(slot)) = (takes, slot) {
-            line.last = line.last.max(takes[takes.len() - 1].cell);
-            match standing {
-                Standing::Waited { .. } => {
-                    line.served = line.queued.min(line.served + cost);
-                    if is_open && !capped {
-                        lines.serve(narrow(cost));
-                        if turn.idle && !turn.within {
-                            lines.serve_up_to(start - turn.reach / to_float(lines.weight()));
-                        }
+        let capped = ask.tenant.caps.is_some();
+        match standing {
+            Standing::Waited { .. } => {
+                line.served = line.queued.min(line.served + cost);
+                if place.is_open && !capped {
+                    lines.serve(narrow(cost));
+                    if turn.idle && !turn.within {
+                        lines.serve_up_to(place.start - turn.reach / to_float(lines.weight()));
                     }
                 }
-                Standing::New | Standing::SlotOnly if far && pressed && !capped => {
-                    line.queued += cost;
-                    line.served += cost;
-                    line.join(lines, name, ask, now);
-                    lines.serve(narrow(cost));
-                }
-                _ => {}
             }
-            return Booking::Slot(slot);
+            // New mail counts as if it had stood in line, but for what it finds near.
+            Standing::New | Standing::SlotOnly if far && place.pressed && !capped => {
+                line.queued += cost;
+                line.served += cost;
+                line.join(lines, name, ask, now);
+                lines.serve(narrow(cost));
+            }
+            Standing::New | Standing::SlotOnly | Standing::Again | Standing::Left { .. } => {}
         }
+    }
 
+    /// A message must wait: new mail joins its line.
+    fn wait(
+        &mut self,
+        now: Moment,
+        name: &TenantName,
+        account: &mut Account,
+        ask: Ask,
+        standing: Standing,
+        place: &Place,
+    ) -> Wait {
+        let line = &mut account.lines[ask.lane as usize];
+        let lines = &mut self.lines[ask.lane as usize];
         let fresh = standing == Standing::New;
         if fresh {
-            if !is_open {
+            if !place.is_open {
                 line.look = Look {
                     since: now,
                     reached: line.queued,
                     lowest: u64::MAX,
                 };
             }
-            line.queued = place;
-            if capped {
+            line.queued = place.number;
+            if ask.tenant.caps.is_some() {
                 lines.ask(name, &mut line.among, now);
             } else {
                 line.join(lines, name, ask, now);
             }
         }
-        let estimate = self.turn(now, account, ask, before, rank).estimate;
+        let estimate = self.turn(now, account, ask, place).estimate;
         let rest = estimate.0.saturating_sub(self.budget.horizon().0 / 2);
         // Only the first hop is short: then as many surface each second as are sent, not all at once.
         let hop = if rest > LONGEST_SLEEP.0 && fresh {
@@ -537,12 +594,12 @@ impl Schedule {
         } else {
             rest.min(LONGEST_SLEEP.0)
         };
-        let place = if again || ask.slot_only { 0 } else { place };
-        Booking::Wait(Wait {
+        let keeps = matches!(standing, Standing::New | Standing::Waited { .. });
+        Wait {
             delay: Millis(hop.max(SHORTEST_SLEEP.0)),
-            place,
+            place: if keeps { place.number } else { 0 },
             estimate,
-        })
+        }
     }
 
     /// Gives a booked message's recipients back. Cells that have begun are past saving and ignored, as is what its tenant
@@ -704,8 +761,8 @@ impl Schedule {
         frontier <= now.cell() || self.budget.next_with_capacity(lane, now.cell()) >= frontier
     }
 
-    /// Whose turn it is, for a message with so many recipients before it: of its own line, and of all.
-    fn turn(&self, now: Moment, account: &Account, ask: Ask, before: u64, rank: f64) -> Turn {
+    /// Whose turn it is, for a message in its place.
+    fn turn(&self, now: Moment, account: &Account, ask: Ask, place: &Place) -> Turn {
         let Ask { lane, tenant, .. } = ask;
         let horizon = self.budget.horizon();
         let frontier = self.frontier(lane).start().max(now);
@@ -719,11 +776,11 @@ impl Schedule {
             }
             from = from.max(cell.start());
         }
-        let estimate = Millis(now.until(from).0 + truncated(rank * 1000.0 / rate));
+        let estimate = Millis(now.until(from).0 + truncated(place.rank * 1000.0 / rate));
         let free = now.until(frontier).0 <= horizon.0 / 4 || self.is_first(now, lane);
         Turn {
             within: estimate.0 <= horizon.0 / 2 + horizon.0 / 24 + 1000,
-            idle: free && (before == 0 || to_float(before * 4) <= reach),
+            idle: free && (place.before == 0 || to_float(place.before * 4) <= reach),
             reach,
             estimate,
         }
@@ -920,9 +977,34 @@ impl Schedule {
     }
 }
 
+/// Where a message stands.
+struct Place {
+    /// Recipients ever queued in its own line, up to and with it.
+    number: u64,
+    /// Recipients before it in its own line.
+    before: u64,
+    /// The virtual time at which its turn begins.
+    start: f64,
+    /// Recipients before it, of all lines.
+    rank: f64,
+    /// Whether its own line has anyone in it.
+    is_open: bool,
+    /// Whether any line has.
+    pressed: bool,
+}
+
+/// How a message was booked.
+#[derive(Clone, Copy)]
+struct Served<'a> {
+    place: &'a Place,
+    turn: &'a Turn,
+    /// Not near, but from the frontier on.
+    far: bool,
+}
+
 /// Whose turn it is.
 struct Turn {
-    /// The estimated slot is within the horizon.
+    /// The estimated slot is about half a horizon away, or nearer.
     within: bool,
     /// Nothing is booked for so long that anyone may go.
     idle: bool,

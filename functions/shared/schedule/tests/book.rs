@@ -1,6 +1,8 @@
 //! The booking scripts against the pure model, step by step over random histories, on a private server.
 #![expect(
     clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
     reason = "the state's numbers are doubles, and below 2^53"
 )]
 #![expect(
@@ -264,7 +266,7 @@ impl World {
                 (Booking::OverCap, schedule::Booking::OverCap)
                 | (Booking::Left, schedule::Booking::Left) => {}
                 (answer, expected) => {
-                    prop_assert!(false, "{standing:?}: script {answer:?}, model {expected:?}")
+                    prop_assert!(false, "{standing:?}: script {answer:?}, model {expected:?}");
                 }
             }
         }
@@ -413,22 +415,7 @@ impl World {
                 self.book(message.lane, vec![(message, standing)]).await?;
             }
             Step::WakeNext(count) if !self.waiting.is_empty() => {
-                self.waiting.sort_by_key(|(.., due)| *due);
-                let count = count.min(self.waiting.len());
-                let (lane, due) = (self.waiting[0].0.lane, self.waiting[count - 1].2);
-                let (mut woken, rest) = (Vec::new(), self.waiting.split_off(count));
-                for (message, standing, at) in std::mem::replace(&mut self.waiting, rest) {
-                    if message.lane == lane {
-                        woken.push((message, standing));
-                    } else {
-                        self.waiting.push((message, standing, at));
-                    }
-                }
-                if due > self.now {
-                    self.now = due;
-                    self.clocked.set(self.now).await.unwrap();
-                }
-                self.book(lane, woken).await?;
+                self.wake_next(count).await?;
             }
             Step::Leave(n, says_so) if !self.waiting.is_empty() => {
                 let n = n % self.waiting.len();
@@ -487,6 +474,25 @@ impl World {
             compared = self.compare().await;
         }
         compared.map_err(|error| TestCaseError::fail(format!("{error}\nafter {}", self.last_call)))
+    }
+
+    async fn wake_next(&mut self, count: usize) -> Result<(), TestCaseError> {
+        self.waiting.sort_by_key(|(.., due)| *due);
+        let count = count.min(self.waiting.len());
+        let (lane, due) = (self.waiting[0].0.lane, self.waiting[count - 1].2);
+        let (mut woken, rest) = (Vec::new(), self.waiting.split_off(count));
+        for (message, standing, at) in std::mem::replace(&mut self.waiting, rest) {
+            if message.lane == lane {
+                woken.push((message, standing));
+            } else {
+                self.waiting.push((message, standing, at));
+            }
+        }
+        if due > self.now {
+            self.now = due;
+            self.clocked.set(self.now).await.unwrap();
+        }
+        self.book(lane, woken).await
     }
 
     async fn release(&mut self, message: &Message, slot: &schedule::Slot, twice: bool) {
@@ -670,7 +676,7 @@ impl World {
         }
         let held = self.hash("schedule").await;
         for span in Span::ALL {
-            compare_window(&held, span, self.model.window(span))?;
+            compare_window(&held, span, self.model.window(span), &numbers)?;
         }
         for n in (0..4).chain([7, 100]) {
             self.compare_tenant(n, from).await?;
@@ -725,7 +731,7 @@ impl World {
         }
         for span in Span::ALL {
             if let Some(window) = self.model.window_of(&name, span) {
-                compare_window(&held, span, window)?;
+                compare_window(&held, span, window, &[])?;
             }
         }
         Ok(())
@@ -743,11 +749,12 @@ fn unpacked(bytes: &[u8]) -> Vec<f64> {
         .collect()
 }
 
-/// The sums and counts that are kept of a window are those of its blocks.
+/// The sums and counts that are kept of a window are those of its blocks, and the credit that is in the budget's.
 fn compare_window(
     held: &HashMap<String, Vec<u8>>,
     span: Span,
     window: &Window,
+    state: &[f64],
 ) -> Result<(), TestCaseError> {
     let name = if span == Span::Hour { "hour" } else { "day" };
     let Some(packed) = held.get(name) else {
@@ -763,13 +770,27 @@ fn compare_window(
         "{:?} is kept too short",
         span
     );
+    let (credit, kind, from) = match state {
+        [.., credit, kind, from, _] => (*credit, *kind as u64, *from as u64),
+        _ => (0.0, 0, 0),
+    };
+    let credit = if kind & (2 << span as u64) > 0 {
+        credit
+    } else {
+        0.0
+    };
+    let of_bulk = (kind % 2) as f64;
+    let counted_in = span.block(Cell(from));
     let mut expected = vec![present as f64];
     for block in present..=last {
-        for [all, bulk] in [
-            window.booked(block.saturating_sub(span.blocks()), block),
-            window.booked(block, block),
-        ] {
-            expected.extend([all as f64, bulk as f64]);
+        for first in [block.saturating_sub(span.blocks()), block] {
+            let [all, bulk] = window.booked(first, block);
+            let credit = if (first..=block).contains(&counted_in) {
+                credit
+            } else {
+                0.0
+            };
+            expected.extend([all as f64 + credit, bulk as f64 + credit * of_bulk]);
         }
     }
     prop_assert_eq!(numbers, expected, "{:?}", span);

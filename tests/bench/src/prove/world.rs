@@ -3,11 +3,11 @@
 use std::{cmp::Reverse, collections::BinaryHeap};
 
 use sendslot_domain::{
-    Lane, Moment, TenantName,
-    schedule::{Booking, Slot, Standing},
+    Budget, Lane, Moment, TenantName,
+    schedule::{Booking, Slot, Standing, Tenant},
 };
 
-use super::{Desk, Result};
+use super::{Result, desk::Desk};
 
 /// A message, from when it is handed in until its slot.
 #[derive(Clone, Debug)]
@@ -43,11 +43,15 @@ pub(super) struct World<'a> {
 const BATCH: usize = 10;
 
 impl<'a> World<'a> {
-    pub(super) fn new(desk: &'a mut dyn Desk, tenants: Vec<TenantName>, now: Moment) -> Self {
+    pub(super) fn new(
+        desk: &'a mut dyn Desk,
+        tenants: &[(TenantName, Tenant)],
+        now: Moment,
+    ) -> Self {
         Self {
             desk,
             lane: Lane::Bulk,
-            tenants,
+            tenants: tenants.iter().map(|(name, _)| name.clone()).collect(),
             mail: Vec::new(),
             coming: BinaryHeap::new(),
             order: 0,
@@ -74,12 +78,21 @@ impl<'a> World<'a> {
         self.coming.push(Reverse((at, self.order, mail)));
     }
 
-    /// The desk, for what isn't booking.
-    pub(super) fn desk(&mut self) -> &mut dyn Desk {
-        self.desk
+    /// A tenant is paused: what it has booked from the next second on is no more.
+    pub(super) fn pause(&mut self, tenant: usize) -> Result<()> {
+        self.desk.pause(self.now, &self.tenants[tenant])?;
+        let gone = Moment((self.now.0 / 1000 + 1) * 1000);
+        for mail in self.mail.iter_mut().filter(|mail| mail.tenant == tenant) {
+            mail.slot = mail.slot.take().filter(|slot| slot.at < gone);
+        }
+        Ok(())
     }
 
-    /// Lets time pass until a moment, or until nothing is to come; `going` says of which tenants' mail still asks.
+    pub(super) fn set_budget(&mut self, budget: Budget) -> Result<()> {
+        self.desk.set_budget(self.now, budget)
+    }
+
+    /// Lets time pass until a moment; `asks` says of which tenants' mail still asks, the rest is set aside when it wakes.
     pub(super) fn run_until(&mut self, end: Moment, asks: impl Fn(usize) -> bool) -> Result<()> {
         while let Some(Reverse((at, ..))) = self.coming.peek().copied() {
             if at > end {
@@ -115,11 +128,11 @@ impl<'a> World<'a> {
                         mail.waits += 1;
                         mail.standing = Standing::Waited { place: wait.place };
                         // What the queue makes of a delay: whole seconds, and a little more until it is received.
-                        let jitter = (self.order * 7919) % 400;
+                        let jitter = (self.order * 7919) % 4 * 100;
                         let wakes = Moment(self.now.0 + wait.delay.whole_secs() * 1000 + jitter);
                         self.comes(wakes, index);
                     }
-                    Booking::OverCap => return Err("mail of one recipient over a cap".into()),
+                    other => return Err(format!("{other:?}").into()),
                 }
             }
         }
@@ -140,8 +153,26 @@ impl<'a> World<'a> {
         let mut sent = vec![0; self.tenants.len()];
         let within = start.0 + from * 1000..start.0 + to * 1000;
         for mail in &self.mail {
-            if mail.slot.as_ref().is_some_and(|slot| within.contains(&slot.at.0)) {
+            if mail
+                .slot
+                .as_ref()
+                .is_some_and(|slot| within.contains(&slot.at.0))
+            {
                 sent[mail.tenant] += 1;
+            }
+        }
+        sent
+    }
+
+    /// Mail with a slot in each second after `start`.
+    pub(super) fn per_second(&self, start: Moment, seconds: usize) -> Vec<u64> {
+        let mut sent = vec![0; seconds];
+        for slot in self.mail.iter().filter_map(|mail| mail.slot.as_ref()) {
+            let second = usize::try_from(start.until(slot.at).0 / 1000).unwrap_or(usize::MAX);
+            if slot.at >= start
+                && let Some(count) = sent.get_mut(second)
+            {
+                *count += 1;
             }
         }
         sent

@@ -12,7 +12,8 @@
 --                              for priority and for bulk: frontier (cell), virtual time (recipients per unit of weight), weight of
 --                              all lines, virtual time at which the next line ends, when quiet lines were looked for
 --                              (ms); then how often the cells have started anew, from which cell on priority and bulk have any room, slice and all,
---                              and the factor that this is true for;
+--                              the factor that this is true for; and a credit: recipients that the windows have counted already though nobody
+--                              has booked them yet, which (1 bulk's, 2 of an hour, 4 of a day), and from which cell up to which they may be booked without asking the windows;
 --                              "hour" and "day": the windows, packed likewise: the present block, then for it and each after it up to the last
 --                              with any booking: recipients of the window that ends with it in all and from bulk, and of the block itself likewise;
 --                              "hour<block>" and "day<block>": those of past blocks, 2^26 × in all + from bulk
@@ -72,16 +73,19 @@ local reach_recipients = horizon * lane_rate / 1000
 
 -- The state: this lane's part, and the other's, which stays as it is.
 local clock, first_cell, last_cell, frontier, vtime, weight, next_end, checked, restarts, full, slowed = 0, 0, 0, 0, 0, 0, huge, 0, 0, 0, ONE
+local credit, credit_kind, credit_from, credit_to = 0, 0, 0, 0
 local other_frontier, other_vtime, other_weight, other_end, other_checked, other_full = 0, 0, 0, huge, 0, 0
 local kept = call('HMGET', KEYS[2], 'state', 'hour', 'day')
 local state = kept[1]
 if state then
   if bulk_lane then
     clock, first_cell, last_cell, other_frontier, other_vtime, other_weight, other_end, other_checked, frontier, vtime,
-      weight, next_end, checked, restarts, other_full, full, slowed = unpack_numbers('>ddddddddddddddddd', state)
+      weight, next_end, checked, restarts, other_full, full, slowed, credit, credit_kind,
+      credit_from, credit_to = unpack_numbers('>ddddddddddddddddddddd', state)
   else
     clock, first_cell, last_cell, frontier, vtime, weight, next_end, checked, other_frontier, other_vtime, other_weight,
-      other_end, other_checked, restarts, full, other_full, slowed = unpack_numbers('>ddddddddddddddddd', state)
+      other_end, other_checked, restarts, full, other_full, slowed, credit, credit_kind,
+      credit_from, credit_to = unpack_numbers('>ddddddddddddddddddddd', state)
   end
 end
 
@@ -112,6 +116,72 @@ local horizon_cell, farthest_cell = floor((now + horizon) / 1000), floor((now + 
 local function mul_div(x, n, d)
   local rest = x % d
   return (x - rest) / d * n + floor(rest * n / d)
+end
+
+-- The usual call by the shortest way: alike new messages of one tenant, nobody waiting, all in the cell at the frontier. To the
+-- letter what the rules below come to; whatever is special goes on there.
+local own = ARGV[2] -- the tenant whose account is read already
+local guess = max(frontier, now_cell)
+local first_found = call('HMGET', KEYS[6], lane, lane .. guess)
+if #ARGV == 5 and ARGV[5] == 'new' and weight == 0 and factor == ONE and num >= 2 * den and guess <= horizon_cell
+  and state and clock <= now and first_cell >= now_cell - PAST_CELLS and budget[3] and first_found[1] then
+  local own_weight, own_hour, own_day = 1, 0, 0
+  if budget[3] ~= '' then
+    own_weight, own_hour, own_day = unpack_numbers('>ddd', budget[3])
+  end
+  local queued, _, tag, line_weight, asked, last, first, since, reached, lowest, run = unpack_numbers('>ddddddddddd', first_found[1])
+  local cost, count = tonumber(ARGV[3]), tonumber(ARGV[4])
+  local wanted = cost * count
+  local opens = now_cell + ((last <= now_cell + SLICE_OPENS or last > now_cell + FARTHEST) and SLICE_OPENS or 1)
+  local near = slice_num > 0 and max(full, now_cell) <= min(opens, frontier - 1)
+  local allowed = hour_cap == 0 and day_cap == 0 and credit == 0
+    or credit >= wanted and (credit_kind % 2 == 1) == bulk_lane and guess >= credit_from and guess < credit_to
+      and (hour_cap == 0 or cost <= (bulk_lane and hour_bulk_cap or hour_cap))
+      and (day_cap == 0 or cost <= (bulk_lane and day_bulk_cap or day_cap))
+  if not near and allowed and own_hour == 0 and own_day == 0 and line_weight == 0 and run == restarts and count > 0
+    and (first == 0 or first >= now_cell) then
+    local packed = tonumber(call('HGET', KEYS[2], guess) or 0)
+    local holds_before, holds_after = mul_div(guess, num, den), mul_div(guess + 1, num, den)
+    local holds = holds_after - holds_before
+    local rest = packed % ALL
+    local slots = rest % BULK
+    local all, bulk = (packed - rest) / ALL, (rest - slots) / BULK
+    if guess == now_cell then
+      local missed = max(floor((now % 1000) * holds / 1000) - all, 0)
+      all, bulk = all + missed, bulk + missed
+    end
+    local sliced = 0
+    if guess > opens and slice_num > 0 and holds >= SLICED_FROM then
+      sliced = max(mul_div(holds_after, slice_num, slice_den) - mul_div(holds_before, slice_num, slice_den), 1)
+    end
+    local room = holds - sliced - all
+    if bulk_lane then
+      local reserved = mul_div(holds_after, share_num, share_den) - mul_div(holds_before, share_num, share_den)
+      room = min(room, holds - reserved - sliced - bulk)
+      bulk = bulk + wanted
+    end
+    if room >= wanted then
+      if now >= checked + CHECKED then
+        checked = now
+      end
+      frontier = room > wanted and guess or guess + 1
+      credit = credit > 0 and credit - wanted or 0
+      if bulk_lane then
+        state = pack_numbers('>ddddddddddddddddddddd', now, first_cell, max(last_cell, guess), other_frontier, other_vtime, other_weight, other_end,
+          other_checked, frontier, vtime, weight, next_end, checked, restarts, other_full, full, factor, credit,
+          credit_kind, credit_from, credit_to)
+      else
+        state = pack_numbers('>ddddddddddddddddddddd', now, first_cell, max(last_cell, guess), frontier, vtime, weight, next_end, checked,
+          other_frontier, other_vtime, other_weight, other_end, other_checked, restarts, full, other_full, factor, credit,
+          credit_kind, credit_from, credit_to)
+      end
+      call('HSET', KEYS[2], 'state', state, guess, (all + wanted) * ALL + bulk * BULK + slots)
+      call('HSET', KEYS[6], lane .. guess, tonumber(first_found[2] or 0) + wanted * GOING + wanted, lane,
+        pack_numbers('>ddddddddddd', queued, queued, tag, line_weight, asked, max(last, guess), first == 0 and guess or first,
+          since, reached, lowest, run))
+      return { now, largest_shared, 1, count, 1, 0, guess, all, wanted, holds }
+    end
+  end
 end
 
 -- What a cell holds, and of it what is kept: priority's part, from bulk, and the slice.
@@ -214,7 +284,7 @@ for i = 2, #ARGV, 4 do
   if capped then
     own_rate = min(own_rate, own_hour > 0 and own_hour / 3600 or huge, own_day > 0 and own_day / 86400 or huge)
   end
-  if not windows_hold and (hour_cap > 0 or day_cap > 0 or capped) then
+  if not windows_hold and (hour_cap > 0 or day_cap > 0 or capped or credit > 0) then
     -- One is a list of numbers as it is packed, with what it is of: the present block, then for it and each after it in
     -- which anything is booked, the window's sums and the block's counts.
     local function load_window(key, packed, name, seconds, blocks, cap, bulk_cap)
@@ -382,6 +452,25 @@ for i = 2, #ARGV, 4 do
       end
     end
 
+    -- What is left of the credit is given back first, so that all is counted as it is.
+    if credit > 0 then
+      for w = 1, 2 do
+        if floor(credit_kind / 2 ^ w) % 2 == 1 and kept[w + 1] then
+          local size, seconds, of_bulk = #kept[w + 1] / 8, w == 1 and 61 or 901, credit * (credit_kind % 2)
+          local format = '>' .. string.rep('d', size)
+          local window = { unpack_numbers(format, kept[w + 1]) }
+          local of_block = 2 + 4 * (floor(credit_from / seconds) - window[1])
+          window[of_block + 2] = window[of_block + 2] - credit
+          window[of_block + 3] = window[of_block + 3] - of_bulk
+          for at = of_block, size, 4 do
+            window[at], window[at + 1] = window[at] - credit, window[at + 1] - of_bulk
+          end
+          kept[w + 1] = pack_numbers(format, unpack(window, 1, size))
+          call('HSET', KEYS[2], w == 1 and 'hour' or 'day', kept[w + 1])
+        end
+      end
+      credit = 0
+    end
     if hour_cap > 0 or day_cap > 0 then
       windows = load_windows(KEYS[2], { kept[2], kept[3] }, hour_cap, hour_bulk_cap, day_cap, day_bulk_cap)
     end
@@ -411,8 +500,8 @@ for i = 2, #ARGV, 4 do
     if capped then
       found = call('HMGET', key, lane, 'hour', 'day')
     else
-      account.guess = max(frontier, now_cell)
-      found = call('HMGET', key, lane, lane .. account.guess)
+      account.guess = guess
+      found = name == own and first_found or call('HMGET', key, lane, lane .. guess)
       account.guessed = tonumber(found[2] or 0)
     end
     if found[1] then
@@ -1020,7 +1109,7 @@ for _, account in pairs(accounts) do
     end
   end
   if account.first > 0 and account.first < now_cell then
-    local upto = min(now_cell, account.last + 1, account.first + 1000)
+    local upto = min(now_cell, account.last + 1, account.first + 4000)
     local past = {}
     for cell = account.first, upto - 1 do
       past[#past + 1] = lane .. cell
@@ -1050,15 +1139,35 @@ for i = 1, #touched do
   args[2 * i - 1] = cell
   args[2 * i] = held[cell]
 end
-if bulk_lane then
-  state = pack_numbers('>ddddddddddddddddd', now, first_cell, last_cell, other_frontier, other_vtime, other_weight, other_end,
-    other_checked, frontier, vtime, weight, next_end, checked, restarts, other_full, full, factor)
-else
-  state = pack_numbers('>ddddddddddddddddd', now, first_cell, last_cell, frontier, vtime, weight, next_end, checked,
-    other_frontier, other_vtime, other_weight, other_end, other_checked, restarts, full, other_full, factor)
-end
 if windows then
+  -- A credit for those who book next: a quarter of the room there is.
+  if frontier >= now_cell and frontier <= horizon_cell then
+    local more = min(floor(windows_hold(windows, frontier, 1) / 4), 4096)
+    local from, to = now_cell, huge
+    for w = 1, #windows do
+      local window = windows[w]
+      local block = floor(frontier / window.seconds)
+      if block < window[1] or block > window[1] + ceil(900 / window.seconds) + 1 then
+        more = 0 -- a clock set back, or no horizon
+      end
+      from, to = max(from, block * window.seconds), min(to, (block + 1) * window.seconds)
+    end
+    if more >= 16 then
+      credit, credit_from, credit_to = more, from, to
+      credit_kind = (bulk_lane and 1 or 0) + (hour_cap > 0 and 2 or 0) + (day_cap > 0 and 4 or 0)
+      count_in_windows(windows, frontier, more)
+    end
+  end
   save_windows(windows, args)
+end
+if bulk_lane then
+  state = pack_numbers('>ddddddddddddddddddddd', now, first_cell, last_cell, other_frontier, other_vtime, other_weight, other_end,
+    other_checked, frontier, vtime, weight, next_end, checked, restarts, other_full, full, factor, credit,
+    credit_kind, credit_from, credit_to)
+else
+  state = pack_numbers('>ddddddddddddddddddddd', now, first_cell, last_cell, frontier, vtime, weight, next_end, checked,
+    other_frontier, other_vtime, other_weight, other_end, other_checked, restarts, full, other_full, factor, credit,
+    credit_kind, credit_from, credit_to)
 end
 for i = 4001, #args, 4000 do
   call('HSET', KEYS[2], unpack(args, i, min(i + 3999, #args)))

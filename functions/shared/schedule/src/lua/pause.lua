@@ -14,7 +14,7 @@
 local floor, min, max, call = math.floor, math.min, math.max, redis.call
 local ALL, BULK, GOING = 17179869184, 131072, 1048576
 local LONGEST_STANDSTILL = 5000
-local LINE, STATE = '>ddddddddddd', '>ddddddddddddddddd'
+local LINE, STATE = '>ddddddddddd', '>ddddddddddddddddddddd'
 
 local name = ARGV[1]
 local fields = call('HGETALL', KEYS[2])
@@ -113,9 +113,9 @@ end
 for i = 1, #gone, 2000 do
   call('HDEL', KEYS[2], unpack(gone, i, min(i + 1999, #gone)))
 end
--- The fourth and the ninth are the lanes' frontiers, the last but one and two from where they have any room.
+-- The fourth and the ninth are the lanes' frontiers, the 15th and 16th from where they have any room.
 for _, at in ipairs({ 4, 9, 15, 16 }) do
   state[at] = min(state[at], earliest)
 end
-call('HSET', KEYS[1], 'state', struct.pack(STATE, unpack(state, 1, 17)))
+call('HSET', KEYS[1], 'state', struct.pack(STATE, unpack(state, 1, 21)))
 return given

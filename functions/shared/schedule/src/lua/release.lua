@@ -104,11 +104,11 @@ while at <= #ARGV do
   end
 end
 if earliest < math.huge then
-  -- Of the state's seventeen numbers, the fourth and the ninth are the lanes' frontiers, the last but one and two from where they have any room.
-  local numbers = { struct.unpack('>ddddddddddddddddd', state) }
+  -- Of the state's numbers, the fourth and the ninth are the lanes' frontiers, the 15th and 16th from where they have any room.
+  local numbers = { struct.unpack('>ddddddddddddddddddddd', state) }
   for _, at in ipairs({ 4, 9, 15, 16 }) do
     numbers[at] = min(numbers[at], earliest)
   end
-  call('HSET', KEYS[1], 'state', struct.pack('>ddddddddddddddddd', unpack(numbers, 1, 17)))
+  call('HSET', KEYS[1], 'state', struct.pack('>ddddddddddddddddddddd', unpack(numbers, 1, 21)))
 end
 return given

@@ -84,13 +84,14 @@ end
 do
   local state = call('HGET', KEYS[2], 'state')
   if state then
-    -- Of the state's seventeen numbers, the fourth and the ninth are the lanes' frontiers, the last but one and two from where they have any room.
-    local numbers = { unpack_numbers('>ddddddddddddddddd', state) }
+    -- Of the state's numbers, the fourth and the ninth are the lanes' frontiers, the 15th and 16th from where they have any room.
+    local numbers = { unpack_numbers('>ddddddddddddddddddddd', state) }
     if epoch then
       numbers[4], numbers[9] = 0, 0
     end
     numbers[15], numbers[16] = 0, 0
-    call('HSET', KEYS[2], 'state', pack_numbers('>ddddddddddddddddd', unpack(numbers, 1, 17)))
+    numbers[21] = numbers[20] -- nothing may be booked on credit any more
+    call('HSET', KEYS[2], 'state', pack_numbers('>ddddddddddddddddddddd', unpack(numbers, 1, 21)))
   end
 end
 return 1
