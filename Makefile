@@ -14,7 +14,7 @@ OVERRIDES = $(if $(PARAMETERS),--parameter-overrides $(foreach one,$(PARAMETERS)
 export SAM_CLI_TELEMETRY := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-all tools demo up down invoke test test-rust test-template test-stack lint fmt bench prove deploy clean
+.PHONY: help setup setup-all tools demo up down invoke test test-rust test-prove test-template test-stack lint fmt bench prove deploy clean
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -43,10 +43,13 @@ down: ## end what `make up` started
 invoke: setup ## run one function: FUNCTION=reserve EVENT=events/reserve/batch.json
 	@$(LOCAL) invoke
 
-test: setup-all test-rust test-template test-stack ## all tests: units, scripts against the model, handlers, template, stack
+test: setup-all test-rust test-prove test-template test-stack ## all tests: units, scripts against the model, handlers, template, stack
 
 test-rust: setup
 	SENDSLOT_VALKEY_SERVER="$$($(VALKEY_SERVER))" cargo test --workspace --quiet
+
+test-prove: setup
+	@$(MAKE) --no-print-directory prove QUICK=1
 
 test-template: setup-all
 	.venv/lint/bin/python -m pytest -q tests/template

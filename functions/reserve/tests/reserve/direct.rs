@@ -4,7 +4,7 @@ use crate::rig::{self, NOW, Rig, attribute, request, slot, unused};
 use reserve::{Event, HandlerError};
 use sendslot_domain::{Lane, Millis};
 use sendslot_runtime::queue::Failed;
-use sendslot_schedule::{Booking, Wait};
+use sendslot_schedule::{Booking, Standing, Wait};
 use serde_json::json;
 
 #[tokio::test(start_paused = true)]
@@ -226,5 +226,33 @@ async fn without_redis_the_call_fails_and_nothing_stays_booked() {
     assert_eq!(
         rig.released(),
         [(Lane::Priority, vec![unused(Millis(1000), 1)])]
+    );
+}
+
+#[tokio::test]
+async fn without_redis_nothing_stays_in_a_line() {
+    let rig = Rig::new().booking(|_, _, ask| match ask.standing {
+        Standing::Left { .. } => Booking::Left,
+        _ => Booking::Wait(Wait {
+            delay: Millis(62_500),
+            place: 9,
+            estimate: Millis(93_000),
+        }),
+    });
+    rig::locked(&rig.schedule.down).push(Lane::Bulk);
+    let mut urgent = request("urgent");
+    urgent["lane"] = "priority".into();
+    let event = json!({ "messages": [request("plain"), urgent] }).to_string();
+    assert!(rig.run(&event).await.is_err());
+    assert!(rig::locked(&rig.queues.calls).is_empty());
+    let standings: Vec<_> = rig
+        .asked()
+        .iter()
+        .map(|(lane, asks)| (*lane, asks[0].standing))
+        .collect();
+    let left = Standing::Left { place: 9 };
+    assert_eq!(
+        standings,
+        [(Lane::Priority, Standing::New), (Lane::Priority, left)]
     );
 }

@@ -239,3 +239,75 @@ impl Lines {
 const fn to_float(count: u64) -> f64 {
     count as f64
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Moment = Moment(1_800_000_000_000);
+
+    fn name(text: &str) -> TenantName {
+        text.parse().unwrap()
+    }
+
+    /// A tenant with so many recipients in line.
+    fn waiting(lines: &mut Lines, text: &str, weight: u32, recipients: u32) -> Standing {
+        let mut tenant = Standing {
+            asked: NOW,
+            ..Standing::default()
+        };
+        lines.join(&name(text), &mut tenant, weight, recipients);
+        tenant
+    }
+
+    #[test]
+    #[expect(clippy::float_cmp, reason = "whole numbers and halves")]
+    fn lines_move_together_each_by_its_weight() {
+        let mut lines = Lines::default();
+        let acme = waiting(&mut lines, "acme", 3, 300);
+        let beta = waiting(&mut lines, "beta", 1, 300);
+        lines.serve(80);
+        // Of 80 recipients 60 are acme's, 20 are beta's.
+        assert_eq!(lines.time(), 20.0);
+        assert_eq!((acme.tag - lines.time()) * 3.0, 240.0);
+        assert_eq!((beta.tag - lines.time()) * 1.0, 280.0);
+    }
+
+    #[test]
+    #[expect(clippy::float_cmp, reason = "whole numbers")]
+    fn whoever_ends_early_leaves_its_turns_to_the_others_and_that_is_known_before() {
+        let mut lines = Lines::default();
+        let short = waiting(&mut lines, "short", 1, 10);
+        let long = waiting(&mut lines, "long", 1, 1000);
+        // Before long's last: its own 999, and all ten of the other.
+        assert_eq!(lines.rank(long.tag - 1.0), 1009.0);
+        lines.serve(20);
+        assert!(!lines.is_open(&short, NOW) && lines.is_open(&long, NOW));
+        assert_eq!(lines.weight(), 1);
+        assert_eq!(lines.rank(long.tag - 1.0), 989.0);
+    }
+
+    #[test]
+    #[expect(clippy::float_cmp, reason = "whole numbers")]
+    fn a_newcomer_owes_nothing_and_is_owed_nothing() {
+        let mut lines = Lines::default();
+        waiting(&mut lines, "early", 1, 72_000);
+        lines.serve(5000);
+        let newcomer = waiting(&mut lines, "newcomer", 1, 1);
+        assert_eq!(newcomer.tag, lines.time() + 1.0);
+        assert_eq!(lines.rank(newcomer.tag - 1.0), 0.0);
+    }
+
+    #[test]
+    fn a_line_from_which_nobody_asks_ends_and_one_that_asks_does_not() {
+        let mut lines = Lines::default();
+        let gone = waiting(&mut lines, "gone", 1, 1000);
+        let mut here = waiting(&mut lines, "here", 1, 1000);
+        let later = NOW + Millis::from_secs(900);
+        lines.ask(&name("here"), &mut here, later);
+        let quiet = NOW + QUIET + Millis(1);
+        lines.check(quiet);
+        assert!(!lines.is_open(&gone, quiet) && lines.is_open(&here, quiet));
+        assert_eq!(lines.weight(), 1);
+    }
+}

@@ -213,3 +213,55 @@ impl Window {
         span.block(cell).clamp(self.present, self.farthest(span))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A later booking in an earlier block is checked against what was booked after it.
+    #[test]
+    fn what_was_booked_later_in_time_counts_too() {
+        let now = Moment(1_800_000_000_000);
+        let mut window = Window::default();
+        window.advance(Span::Hour, now);
+        let present = window.present();
+        let later = Span::Hour.start(present + 3);
+        window.add(Span::Hour, Lane::Bulk, later, 20);
+        assert_eq!(window.room(Span::Hour, Lane::Bulk, 20, 20, present), 0);
+        window.remove(Span::Hour, Lane::Bulk, later, 5);
+        assert_eq!(window.room(Span::Hour, Lane::Bulk, 20, 20, present), 5);
+        assert_eq!(window.room(Span::Hour, Lane::Bulk, 20, 18, present), 3);
+        assert_eq!(window.room(Span::Hour, Lane::Priority, 20, 18, present), 5);
+    }
+
+    proptest! {
+        /// Whoever books only what there is room for never has more than the cap in any hour, or day, nor in one
+        /// that is a minute longer.
+        #[test]
+        fn no_window_ever_holds_more_than_its_cap(
+            cap in 1_u64..40,
+            day in any::<bool>(),
+            steps in prop::collection::vec((0_u64..4000, 0_u64..900, 1_u64..6), 1..120),
+        ) {
+            let span = if day { Span::Day } else { Span::Hour };
+            let pace = span.seconds() / 3600;
+            let (mut window, mut now) = (Window::default(), Moment(1_800_000_000_000));
+            let mut booked: BTreeMap<u64, u64> = BTreeMap::new();
+            for (passes, ahead, count) in steps {
+                now = Moment(now.0 + passes * 250 * pace);
+                window.advance(span, now);
+                let cell = Cell(now.cell().0 + ahead);
+                if window.room(span, Lane::Bulk, cap, cap, span.block(cell)) >= count {
+                    window.add(span, Lane::Bulk, cell, count);
+                    *booked.entry(cell.0).or_default() += count;
+                }
+                for start in booked.keys() {
+                    let within: u64 = booked.range(start..&(start + span.seconds() + 60)).map(|(_, n)| n).sum();
+                    prop_assert!(within <= cap, "{within} of {cap} from {start}");
+                }
+            }
+        }
+    }
+}

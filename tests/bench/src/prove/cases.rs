@@ -22,16 +22,12 @@ pub(super) fn all(quick: bool, show: Show<'_>) -> Result<()> {
             equals(by_scripts, limit, headroom, show)?;
         }
         weights(by_scripts, show)?;
-        let mails = if by_scripts && quick {
-            100_000
-        } else {
-            1_000_000
-        };
+        let mails = if quick { 300_000 } else { 1_000_000 };
         million(by_scripts, 1, mails, show)?;
         million(by_scripts, 20, mails, show)?;
         pause(by_scripts, show)?;
         raise(by_scripts, show)?;
-        quota(by_scripts, if by_scripts { 4000 } else { 20_000 }, show)?;
+        quota(by_scripts, if by_scripts || quick { 4000 } else { 20_000 }, show)?;
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 //! private server where that is said. Prints a table of what was asked and what was seen, writes `out/prove.json`, and fails
 //! if a figure falls short.
 //!
-//! With `quick`, the scripts see a tenth of the mail: for tests.
+//! With `quick` there is less mail: for tests.
 #![expect(clippy::print_stdout, reason = "the table is the point")]
 
 mod cases;
