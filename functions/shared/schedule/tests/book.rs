@@ -869,6 +869,48 @@ async fn a_cut_horizon_meets_a_full_schedule() {
     );
 }
 
+/// Searches begin anew when the rate has moved by a tenth, at most once a minute; a smaller move changes what is
+/// searched from the frontier on.
+#[tokio::test]
+async fn a_small_move_of_the_rate_starts_no_epoch_and_a_larger_one_waits_for_its_minute() {
+    let server = PrivateServer::start();
+    let keys = Keys::of("epoch").unwrap();
+    let budget = |limit: &str| {
+        Budget::new(Settings {
+            limit: limit.parse().unwrap(),
+            headroom: "0.9".parse().unwrap(),
+            guard: "0.95".parse().unwrap(),
+            burst: None,
+            reserve: "2".parse().unwrap(),
+            slice: "0.05".parse().unwrap(),
+            caps: Caps::default(),
+            horizon: Millis::from_secs(60),
+        })
+        .unwrap()
+    };
+    let tenants = vec![Tenant::default(); 3];
+    let settings = ["100", "105", "120", "60"].map(|limit| (budget(limit), tenants.clone()));
+    let start = Moment(1_800_000_000_500);
+    let mut world = World::new(&server, keys, start, settings[0].0).await;
+    world.seed(settings[0].0, &tenants).await;
+    let arrive = || Step::Arrive(Lane::Bulk, vec![(0, 1, 500, Standing::New)]);
+    let frontier = |world: &World| world.model.frontier(Lane::Bulk);
+    for (steps, starts_anew) in [
+        (
+            vec![arrive(), Step::Pass(61_000), arrive(), Step::Change(1)],
+            false,
+        ),
+        (vec![arrive(), Step::Change(2)], true),
+        (vec![arrive(), Step::Change(3)], false), // within the minute
+        (vec![Step::Pass(61_000), arrive(), Step::Change(3)], true),
+    ] {
+        for step in steps {
+            world.take(step, &settings).await.unwrap();
+        }
+        assert_eq!(frontier(&world) == Cell(0), starts_anew);
+    }
+}
+
 /// Cases of a property test: `PROPTEST_CASES` where it is set.
 fn cases(usual: u32) -> u32 {
     std::env::var("PROPTEST_CASES")

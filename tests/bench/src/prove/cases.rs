@@ -27,7 +27,11 @@ pub(super) fn all(quick: bool, show: Show<'_>) -> Result<()> {
         million(by_scripts, 20, mails, show)?;
         pause(by_scripts, show)?;
         raise(by_scripts, show)?;
-        quota(by_scripts, if by_scripts || quick { 4000 } else { 20_000 }, show)?;
+        quota(
+            by_scripts,
+            if by_scripts || quick { 4000 } else { 20_000 },
+            show,
+        )?;
     }
     Ok(())
 }
