@@ -7,7 +7,7 @@
 //! - **Cells.** Each second is a cell that holds ⌊(c+1)·r⌋ − ⌊c·r⌋ recipients ([`Budget::capacity`]).
 //!   Priority may fill a cell; bulk only up to capacity − reserve ([`Budget::reserved`]).
 //! - **Slice.** The last part of a cell ([`Budget::sliced`]) is kept until shortly before: from two seconds ahead
-//!   for *newcomers*, tenants with no line and nothing booked later than that; from one second ahead for
+//!   for *newcomers*, tenants with no line and nothing booked later than that; in its own second for
 //!   anyone whose turn it is. So a newcomer has a slot within three seconds however much others have booked. A message takes such
 //!   near room only if it fits in whole.
 //! - **The present cell** offers only the turns that are not over: turns missed count as bulk's, since
@@ -398,7 +398,7 @@ impl Schedule {
     ) -> Booking {
         let now = self.advance(now);
         let ask = Ask {
-            opens: Cell(now.cell().0 + 1),
+            opens: now.cell(),
             lane,
             cost: u64::from(cost),
             tenant: self.tenant(name),

@@ -321,13 +321,13 @@ impl World {
                     last
                 );
             }
-            // Nor what is left of the slices of this second and the next, if that holds all of it.
-            let next = Cell(now.cell().0 + 1);
-            if last > next {
-                let near = [now.cell(), next].map(|cell| self.model.room(message.lane, cell, next));
+            // Nor what is left of this second's slice, if that holds all of it.
+            let now = now.cell();
+            if last > now {
+                let near = self.model.room(message.lane, now, now);
                 prop_assert!(
-                    near[0] + near[1] < u64::from(message.cost),
-                    "{near:?} was left for {} before {last:?}",
+                    near < u64::from(message.cost),
+                    "{near} was left for {} before {last:?}",
                     message.cost
                 );
             }

@@ -132,7 +132,7 @@ if #ARGV == 5 and ARGV[5] == 'new' and weight == 0 and factor == ONE and num >= 
   local queued, _, tag, line_weight, asked, last, first, since, reached, lowest, run = unpack_numbers('>ddddddddddd', first_found[1])
   local cost, count = tonumber(ARGV[3]), tonumber(ARGV[4])
   local wanted = cost * count
-  local opens = now_cell + ((last <= now_cell + SLICE_OPENS or last > now_cell + FARTHEST) and SLICE_OPENS or 1)
+  local opens = now_cell + ((last <= now_cell + SLICE_OPENS or last > now_cell + FARTHEST) and SLICE_OPENS or 0)
   local near = slice_num > 0 and max(full, now_cell) <= min(opens, frontier - 1)
   local allowed = hour_cap == 0 and day_cap == 0 and credit == 0
     or credit >= wanted and (credit_kind % 2 == 1) == bulk_lane and guess >= credit_from and guess < credit_to
@@ -749,7 +749,7 @@ for i = 2, #ARGV, 4 do
     together = false
 
     local got, far = 0, false
-    local opens = now_cell + (newcomer and SLICE_OPENS or 1) -- the last cell whose slice it may use
+    local opens = now_cell + (newcomer and SLICE_OPENS or 0) -- the last cell whose slice it may use
     -- Near: whole messages only.
     local upto = min(opens, frontier - 1)
     if slice_num > 0 and not slot_only and (newcomer or in_turn) and max(full, now_cell) <= upto then
