@@ -307,6 +307,16 @@ impl Budget {
         mul_div(self.before(Cell(cell.0 + 1)), num, den) - mul_div(self.before(cell), num, den)
     }
 
+    /// Recipients that all cells before `cell` hold for a lane.
+    #[must_use]
+    pub const fn turns_before(&self, lane: Lane, cell: Cell) -> u64 {
+        let all = self.before(cell);
+        match lane {
+            Lane::Priority => all,
+            Lane::Bulk => all - mul_div(all, self.reserve_share.num, self.reserve_share.den),
+        }
+    }
+
     /// Recipients of a cell that are kept for newcomers until shortly before: its part by floor difference, at
     /// least one, where the cell holds [`SLICED_FROM`] and more.
     #[must_use]

@@ -7,16 +7,18 @@
 //!   (Start-time fair queueing; Goyal, Vin and Cheng 1996.) A tenant that joins starts at the present virtual time: it
 //!   owes nothing for the past and is owed nothing.
 //! - **Virtual time** moves by what is booked out of the lines: c recipients move it by c ÷ the weights of all that
-//!   wait. So a lane that is slow, blocked or behind changes nobody's turn.
+//!   wait. So a lane that is slow or blocked changes nobody's turn. Turns that pass with nothing booked move it, too: whoever had
+//!   them is late, or gone, and the others move up.
 //! - **Rank.** Recipients before a message, of all lines: the weights of all that wait × the virtual time until its
-//!   turn, less what is not there because a line ends before it. The eight lines that end first are known.
+//!   turn, less what is not there because a line ends before it. The eight lines that end first are known; and there is never more
+//!   than all that waits.
 //! - **Ends.** A line ends when virtual time has passed its last tag.
 //! - **Quiet lines.** A waiting message asks at least every 900 s. A line from which nobody has asked for longer was
 //!   emptied by somebody else: it ends, and its turns are the others'.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{Millis, Moment, TenantName};
+use crate::{Cell, Millis, Moment, TenantName};
 
 /// After so long without a question a line is taken for empty: the longest sleep, and five minutes for queues
 /// that are behind.
@@ -27,6 +29,8 @@ pub const NOTED: Millis = Millis::from_secs(60);
 pub const CHECKED: Millis = Millis::from_secs(1);
 /// How many quiet lines end at a look.
 pub const ENDED_AT_ONCE: usize = 16;
+/// After a time in which nobody asked, so many seconds' turns pass.
+pub const PASSES_AT_ONCE: u64 = 2;
 /// How many ends of lines an estimate knows.
 pub const ENDS_KNOWN: usize = 8;
 
@@ -43,8 +47,12 @@ pub struct Lines {
     asked: BTreeSet<(Moment, String)>,
     /// Where each line stands in the two above.
     held: BTreeMap<String, (u64, Moment)>,
+    /// The ends of all lines, each times its weight: with the time it says how much waits in all.
+    total: f64,
     /// When quiet lines were last looked for.
     checked: Moment,
+    /// Up to which cell turns that nobody took have passed.
+    passed: Cell,
 }
 
 /// A tenant's place among the lines.
@@ -81,6 +89,18 @@ impl Lines {
         self.weight
     }
 
+    /// The ends of all lines, each times its weight.
+    #[must_use]
+    pub const fn total(&self) -> f64 {
+        self.total
+    }
+
+    /// Up to which cell turns that nobody took have passed.
+    #[must_use]
+    pub const fn passed(&self) -> Cell {
+        self.passed
+    }
+
     /// When quiet lines were last looked for.
     #[must_use]
     pub const fn checked(&self) -> Moment {
@@ -109,7 +129,7 @@ impl Lines {
 
     /// Ends the lines that are quiet, once in a while.
     pub fn check(&mut self, now: Moment) {
-        if now < self.checked + CHECKED {
+        if now >= self.checked && now < self.checked + CHECKED {
             return;
         }
         self.checked = now;
@@ -124,13 +144,28 @@ impl Lines {
         }
     }
 
-    /// Recipients of all lines before a message whose turn begins at `start` (virtual time).
+    /// Turns that nobody took pass: from this cell on, none has been booked; `turns` says how many a lane had before a
+    /// cell. Of a time in which nobody asked, two seconds count: then the mail is late, not gone.
+    pub fn pass(&mut self, now: Cell, frontier: Cell, turns: impl Fn(Cell) -> u64) {
+        if self.weight == 0 {
+            return;
+        }
+        let from = Cell(now.0.saturating_sub(PASSES_AT_ONCE))
+            .max(frontier)
+            .max(self.passed);
+        self.passed = now;
+        if from < now {
+            self.serve(turns(now) - turns(from));
+        }
+    }
+
+    /// Recipients of all lines before a message of this tenant whose turn begins at `start` (virtual time).
     #[must_use]
     #[expect(
         clippy::cast_precision_loss,
         reason = "an estimate, and the scripts compute it alike"
     )]
-    pub fn rank(&self, start: f64) -> f64 {
+    pub fn rank(&self, start: f64, own: &Standing) -> f64 {
         let mut rank = (start - self.time) * self.weight as f64;
         for (end, member) in self.ends().take(ENDS_KNOWN) {
             if end >= start {
@@ -138,7 +173,10 @@ impl Lines {
             }
             rank -= f64::from(weight_of(member)) * (start - end);
         }
-        rank.max(0.0)
+        // No more than all that waits, its own mail from itself on apart.
+        let all = self.total - self.time * self.weight as f64;
+        let own = (own.tag - start) * f64::from(own.weight);
+        rank.min(all - own).max(0.0)
     }
 
     /// A tenant's line grows by so many recipients, or begins.
@@ -150,16 +188,21 @@ impl Lines {
         self.asked.insert((tenant.asked, member.clone()));
         self.held.insert(member, (tag.to_bits(), tenant.asked));
         self.weight += u64::from(weight);
+        self.total += f64::from(weight) * tag;
         tenant.tag = tag;
         tenant.weight = weight;
     }
 
-    /// So many recipients of a tenant's line are not there any more.
-    pub fn shorten(&mut self, name: &TenantName, tenant: &mut Standing, recipients: u64) {
+    /// So many recipients of a tenant's line are not there any more; so many are left. What virtual time has passed
+    /// already is not taken off again.
+    pub fn shorten(&mut self, name: &TenantName, tenant: &mut Standing, gone: u64, left: u64) {
         let weight = tenant.weight;
+        let shorter = tenant.tag - to_float(gone) / f64::from(weight);
+        let needed = self.time + to_float(left) / f64::from(weight);
+        let tag = tenant.tag.min(shorter.max(needed));
         self.leave(name, tenant);
-        tenant.tag -= to_float(recipients) / f64::from(weight);
-        if tenant.tag > self.time {
+        tenant.tag = tag;
+        if tag > self.time {
             self.join(name, tenant, weight, 0);
         }
     }
@@ -168,7 +211,7 @@ impl Lines {
     pub fn leave(&mut self, name: &TenantName, tenant: &mut Standing) {
         if tenant.weight > 0 {
             self.remove(&member(tenant.weight, name));
-            tenant.weight = 0;
+            (tenant.weight, tenant.tag) = (0, 0.0);
         }
     }
 
@@ -192,8 +235,8 @@ impl Lines {
         clippy::cast_precision_loss,
         reason = "weights are far below 2^52, and the scripts compute alike"
     )]
-    pub fn serve(&mut self, cost: u32) {
-        let mut left = f64::from(cost);
+    pub fn serve(&mut self, recipients: u64) {
+        let mut left = to_float(recipients);
         while let Some((end, member)) = self.ends.first().cloned() {
             let end = f64::from_bits(end);
             let step = left / self.weight as f64;
@@ -212,25 +255,16 @@ impl Lines {
         }
     }
 
-    /// Virtual time is at least this.
-    pub fn serve_up_to(&mut self, time: f64) {
-        if time <= self.time {
-            return;
-        }
-        self.time = time;
-        while let Some((end, member)) = self.ends.first().cloned() {
-            if f64::from_bits(end) > time {
-                return;
-            }
-            self.remove(&member);
-        }
-    }
-
     fn remove(&mut self, member: &str) {
         if let Some((end, asked)) = self.held.remove(member) {
             self.ends.remove(&(end, member.to_owned()));
             self.asked.remove(&(asked, member.to_owned()));
-            self.weight -= u64::from(weight_of(member));
+            let weight = weight_of(member);
+            self.weight -= u64::from(weight);
+            self.total -= f64::from(weight) * f64::from_bits(end);
+            if self.weight == 0 {
+                self.total = 0.0;
+            }
         }
     }
 }
@@ -280,11 +314,11 @@ mod tests {
         let short = waiting(&mut lines, "short", 1, 10);
         let long = waiting(&mut lines, "long", 1, 1000);
         // Before long's last: its own 999, and all ten of the other.
-        assert_eq!(lines.rank(long.tag - 1.0), 1009.0);
+        assert_eq!(lines.rank(long.tag - 1.0, &long), 1009.0);
         lines.serve(20);
         assert!(!lines.is_open(&short, NOW) && lines.is_open(&long, NOW));
         assert_eq!(lines.weight(), 1);
-        assert_eq!(lines.rank(long.tag - 1.0), 989.0);
+        assert_eq!(lines.rank(long.tag - 1.0, &long), 989.0);
     }
 
     #[test]
@@ -295,7 +329,7 @@ mod tests {
         lines.serve(5000);
         let newcomer = waiting(&mut lines, "newcomer", 1, 1);
         assert_eq!(newcomer.tag, lines.time() + 1.0);
-        assert_eq!(lines.rank(newcomer.tag - 1.0), 0.0);
+        assert_eq!(lines.rank(newcomer.tag - 1.0, &newcomer), 0.0);
     }
 
     #[test]

@@ -31,7 +31,8 @@
 //!   early to find room nor too late to use it, and it is in turn if its slot is about so near: with more room for error,
 //!   whoever asks first would run ahead of its equals.
 //! - **Nothing idle.** Where nothing is booked from a quarter of a horizon on, anyone who asks may have it,
-//!   as long as it overtakes its own tenant's mail by no more than that; virtual time follows.
+//!   as long as it overtakes its own tenant's mail by no more than that. A place in a line that has ended since is none: its
+//!   message is as good as new.
 //! - **A tenant under a cap of its own** doesn't compete with the others: it waits in a line by itself, which its cap
 //!   serves, and takes what it may when it may.
 //! - **Slots only.** A service that sends by itself books like anyone, but doesn't wait: it is told when to ask again. The
@@ -162,6 +163,8 @@ pub struct Line {
     pub queued: u64,
     /// Recipients ever booked out of the line.
     pub served: u64,
+    /// Recipients ever queued when the line was opened: places up to there are of earlier lines.
+    pub opened: u64,
     /// Its place among the lines of others.
     pub among: line::Standing,
     /// Who has asked lately.
@@ -405,11 +408,23 @@ impl Schedule {
             slot_only: standing == Standing::SlotOnly,
         };
         let mut account = self.accounts.remove(name).unwrap_or_default();
-        let booking = if self.is_over_cap(ask) {
+        let is_over_cap = self.is_over_cap(ask);
+        let asked_to_leave = matches!(standing, Standing::Left { .. });
+        let standing = match standing {
+            Standing::Waited { place } if is_over_cap => Standing::Left { place },
+            standing => standing,
+        };
+        let leaves = matches!(standing, Standing::Left { .. });
+        let booking = if is_over_cap && !leaves {
             Booking::OverCap
         } else {
             account.advance(now, lane, self.run, ask.tenant.caps);
             self.book_for(now, name, &mut account, ask, standing)
+        };
+        let booking = if is_over_cap && !asked_to_leave {
+            Booking::OverCap
+        } else {
+            booking
         };
         self.accounts.insert(name.clone(), account);
         booking
@@ -423,7 +438,7 @@ impl Schedule {
         mut ask: Ask,
         standing: Standing,
     ) -> Booking {
-        let Some(place) = self.find_place(now, name, account, ask, standing) else {
+        let Some((place, standing)) = self.find_place(now, name, account, ask, standing) else {
             return Booking::Left;
         };
         let turn = self.turn(now, account, ask, &place);
@@ -456,11 +471,7 @@ impl Schedule {
             Some(takes) => {
                 let last = &mut account.lines[ask.lane as usize].last;
                 *last = takes.iter().map(|take| take.cell).fold(*last, Cell::max);
-                let served = Served {
-                    place: &place,
-                    turn: &turn,
-                    far,
-                };
+                let served = Served { place: &place, far };
                 self.serve(now, name, account, ask, standing, served);
                 Booking::Slot(self.slot(now, ask.cost, &takes))
             }
@@ -476,29 +487,40 @@ impl Schedule {
         account: &mut Account,
         ask: Ask,
         standing: Standing,
-    ) -> Option<Place> {
+    ) -> Option<(Place, Standing)> {
         let Ask { lane, cost, .. } = ask;
+        let frontier = self.frontier(lane);
+        let budget = &self.budget;
         let lines = &mut self.lines[lane as usize];
         lines.check(now);
+        lines.pass(now.cell(), frontier, |cell| budget.turns_before(lane, cell));
         let line = &mut account.lines[lane as usize];
         let capped = ask.tenant.caps.is_some();
         line.settle(lines, name, ask.tenant, now);
         if !line.is_open(lines, capped, now) {
             line.served = line.queued;
         }
-        if let Standing::Waited { place } | Standing::Left { place } = standing {
+        if matches!(standing, Standing::Waited { .. } | Standing::Left { .. }) {
             lines.ask(name, &mut line.among, now);
+        }
+        // A place of a line that has ended is none.
+        let standing = match standing {
+            Standing::Waited { place } if !line.holds(lines, capped, now, place) => Standing::New,
+            Standing::Left { place } if !line.holds(lines, capped, now, place) => return None,
+            standing => standing,
+        };
+        if let Standing::Waited { place } | Standing::Left { place } = standing {
             line.look_at(lines, name, place.saturating_sub(cost), now);
         }
         let is_open = line.is_open(lines, capped, now);
         let place = match standing {
             Standing::New | Standing::SlotOnly => line.queued + cost,
-            Standing::Waited { place } => place.min(line.queued).max(line.served + cost),
+            Standing::Waited { place } => place.max(line.served + cost),
             Standing::Again => line.served + cost,
             Standing::Left { .. } => {
                 line.served = line.queued.min(line.served + cost);
                 if is_open && !capped {
-                    lines.serve(narrow(cost));
+                    lines.shorten(name, &mut line.among, cost, line.queued - line.served);
                 }
                 return None;
             }
@@ -510,16 +532,16 @@ impl Schedule {
         } else if capped {
             to_float(before)
         } else {
-            lines.rank(start)
+            lines.rank(start, &line.among)
         };
-        Some(Place {
+        let place = Place {
             number: place,
             before,
-            start,
             rank,
             is_open,
             pressed: lines.weight() > 0,
-        })
+        };
+        Some((place, standing))
     }
 
     /// A message has been booked: its line moves on.
@@ -532,7 +554,7 @@ impl Schedule {
         standing: Standing,
         served: Served<'_>,
     ) {
-        let Served { place, turn, far } = served;
+        let Served { place, far } = served;
         let Ask { lane, cost, .. } = ask;
         let line = &mut account.lines[lane as usize];
         let lines = &mut self.lines[lane as usize];
@@ -541,18 +563,18 @@ impl Schedule {
             Standing::Waited { .. } => {
                 line.served = line.queued.min(line.served + cost);
                 if place.is_open && !capped {
-                    lines.serve(narrow(cost));
-                    if turn.idle && !turn.within {
-                        lines.serve_up_to(place.start - turn.reach / to_float(lines.weight()));
-                    }
+                    lines.serve(cost);
                 }
             }
             // New mail counts as if it had stood in line, but for what it finds near.
             Standing::New | Standing::SlotOnly if far && place.pressed && !capped => {
+                if !place.is_open {
+                    line.open(now);
+                }
                 line.queued += cost;
                 line.served += cost;
                 line.join(lines, name, ask, now);
-                lines.serve(narrow(cost));
+                lines.serve(cost);
             }
             Standing::New | Standing::SlotOnly | Standing::Again | Standing::Left { .. } => {}
         }
@@ -573,11 +595,7 @@ impl Schedule {
         let fresh = standing == Standing::New;
         if fresh {
             if !place.is_open {
-                line.look = Look {
-                    since: now,
-                    reached: line.queued,
-                    lowest: u64::MAX,
-                };
+                line.open(now);
             }
             line.queued = place.number;
             if ask.tenant.caps.is_some() {
@@ -781,7 +799,6 @@ impl Schedule {
         Turn {
             within: estimate.0 <= horizon.0 / 2 + horizon.0 / 24 + 1000,
             idle: free && (place.before == 0 || to_float(place.before * 4) <= reach),
-            reach,
             estimate,
         }
     }
@@ -847,6 +864,7 @@ impl Schedule {
         let mut cell = self.frontier(lane).max(now.cell());
         // What only the tenant's own windows keep it from is still there for others.
         let mut follows = true;
+        let mut blocked = false;
         let granted = Cell(now.cell().0 + GRANTED);
         if ask.slot_only && cell <= granted {
             (cell, follows) = (Cell(granted.0 + 1), false);
@@ -858,7 +876,7 @@ impl Schedule {
             }
             if left == cost {
                 if let Some(next) = self.blocked_by_budget(ask, cell) {
-                    cell = next;
+                    (cell, blocked) = (next, true);
                     continue;
                 }
                 if let Some(next) = account.blocked(ask, cell) {
@@ -888,6 +906,13 @@ impl Schedule {
             if left == 0 {
                 break;
             }
+        }
+        // Where the windows hold no more within reach, whoever waits sleeps until they do.
+        while left == cost
+            && blocked
+            && let Some(next) = self.blocked_by_budget(ask, cell)
+        {
+            cell = self.budget.next_with_capacity(lane, next);
         }
         if follows {
             self.frontier[lane as usize] = cell;
@@ -983,8 +1008,6 @@ struct Place {
     number: u64,
     /// Recipients before it in its own line.
     before: u64,
-    /// The virtual time at which its turn begins.
-    start: f64,
     /// Recipients before it, of all lines.
     rank: f64,
     /// Whether its own line has anyone in it.
@@ -997,7 +1020,6 @@ struct Place {
 #[derive(Clone, Copy)]
 struct Served<'a> {
     place: &'a Place,
-    turn: &'a Turn,
     /// Not near, but from the frontier on.
     far: bool,
 }
@@ -1008,8 +1030,6 @@ struct Turn {
     within: bool,
     /// Nothing is booked for so long that anyone may go.
     idle: bool,
-    /// Recipients that go in a horizon.
-    reach: f64,
     /// Time until the slot.
     estimate: Millis,
 }
@@ -1098,7 +1118,7 @@ impl Line {
         };
         self.served += gone;
         if gone > 0 && self.among.weight > 0 {
-            lines.shorten(name, &mut self.among, gone);
+            lines.shorten(name, &mut self.among, gone, self.queued - self.served);
         }
     }
 
@@ -1107,6 +1127,21 @@ impl Line {
     const fn has_nothing_after(&self, now: Moment, ahead: u64) -> bool {
         let now = now.cell().0;
         self.last.0 <= now + ahead || self.last.0 > now + FARTHEST
+    }
+
+    /// The line begins.
+    const fn open(&mut self, now: Moment) {
+        self.opened = self.queued;
+        self.look = Look {
+            since: now,
+            reached: self.queued,
+            lowest: u64::MAX,
+        };
+    }
+
+    /// Whether a place is one of this line, and not of one that has ended.
+    fn holds(&self, lines: &Lines, capped: bool, now: Moment, place: u64) -> bool {
+        self.is_open(lines, capped, now) && place > self.opened && place <= self.queued
     }
 
     /// Whether the line has anyone in it.

@@ -646,13 +646,15 @@ impl World {
                 lines.weight() as f64,
                 ends.first().map_or(f64::INFINITY, |(end, _)| *end),
                 lines.checked().0 as f64,
+                lines.total(),
+                lines.passed().0 as f64,
             ];
             if !numbers.is_empty() {
-                let at = 3 + 5 * lane as usize;
-                prop_assert_eq!(&numbers[at..at + 5], expected, "{} of the state", lane);
+                let at = 3 + 7 * lane as usize;
+                prop_assert_eq!(&numbers[at..at + 7], expected, "{} of the state", lane);
             }
             // Whether the next search begins further on is no rule, but it must miss no room.
-            let full = numbers.get(14 + lane as usize).copied().unwrap_or(0.0);
+            let full = numbers.get(18 + lane as usize).copied().unwrap_or(0.0);
             for cell in (from..from + 3)
                 .map(Cell)
                 .filter(|cell| (cell.0 as f64) < full)
@@ -704,10 +706,11 @@ impl World {
                     line.look.lowest as f64
                 },
                 line.run as f64,
+                line.opened as f64,
             ];
             let mut numbers = held
                 .get(lane.as_str())
-                .map_or_else(|| vec![0.0; 11], |packed| unpacked(packed));
+                .map_or_else(|| vec![0.0; 12], |packed| unpacked(packed));
             numbers.remove(6); // from where to drop the past: no rule
             let of_this_run = line.run == self.model.run();
             prop_assert_eq!(numbers, expected, "the {} line of {}", lane, name);

@@ -20,6 +20,8 @@ pub(super) struct Mail {
     pub(super) waits: u32,
     /// Its slot, once it is booked.
     pub(super) slot: Option<Slot>,
+    /// Whether it never comes back.
+    lost: bool,
     standing: Standing,
 }
 
@@ -67,6 +69,7 @@ impl<'a> World<'a> {
                 born: at,
                 waits: 0,
                 slot: None,
+                lost: false,
                 standing: Standing::New,
             });
             self.comes(at, self.mail.len() - 1);
@@ -88,6 +91,31 @@ impl<'a> World<'a> {
         Ok(())
     }
 
+    /// Of the mail that waits, each n-th never comes back.
+    pub(super) fn lose(&mut self, nth: usize) {
+        let waiting = self.mail.iter_mut().filter(|mail| mail.slot.is_none());
+        for mail in waiting.step_by(nth) {
+            mail.lost = true;
+        }
+    }
+
+    /// Mail that is still to come: without slot, and not lost.
+    pub(super) fn left(&self) -> usize {
+        let left = self
+            .mail
+            .iter()
+            .filter(|mail| mail.slot.is_none() && !mail.lost);
+        left.count()
+    }
+
+    /// Nobody is asked until a moment; who would have asked does so then.
+    pub(super) fn stall(&mut self, until: Moment) {
+        let coming = std::mem::take(&mut self.coming).into_iter();
+        let put_off = |Reverse((at, order, mail)): Coming| Reverse((at.max(until), order, mail));
+        self.coming = coming.map(put_off).collect();
+        self.now = self.now.max(until);
+    }
+
     pub(super) fn set_budget(&mut self, budget: Budget) -> Result<()> {
         self.desk.set_budget(self.now, budget)
     }
@@ -104,7 +132,7 @@ impl<'a> World<'a> {
             while batch.len() < BATCH {
                 match self.coming.peek() {
                     Some(Reverse((due, _, mail))) if *due <= self.now => {
-                        if asks(self.mail[*mail].tenant) {
+                        if asks(self.mail[*mail].tenant) && !self.mail[*mail].lost {
                             batch.push(*mail);
                         }
                         self.coming.pop();

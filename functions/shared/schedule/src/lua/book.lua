@@ -11,7 +11,7 @@
 --                              only; and "state", packed as big-endian doubles: clock (ms), first and last cell there is, then
 --                              for priority and for bulk: frontier (cell), virtual time (recipients per unit of weight), weight of
 --                              all lines, virtual time at which the next line ends, when quiet lines were looked for
---                              (ms); then how often the cells have started anew, from which cell on priority and bulk have any room, slice and all,
+--                              (ms), the ends of all lines each times its weight, up to which cell unused turns have passed; then how often the cells have started anew, from which cell on priority and bulk have any room, slice and all,
 --                              the factor that this is true for; and a credit: recipients that the windows have counted already though nobody
 --                              has booked them yet, which (1 bulk's, 2 of an hour, 4 of a day), and from which cell up to which they may be booked without asking the windows;
 --                              "hour" and "day": the windows, packed likewise: the present block, then for it and each after it up to the last
@@ -23,8 +23,8 @@
 -- KEYS[5 + i]  tenant of run i  hash  "priority" and "bulk", packed as doubles: recipients ever queued and served, its
 --                              last tag (virtual time), weight among the lines (0: not there), when somebody last asked (ms), last cell
 --                              booked, first cell there is, and of the look at the line: when it began (ms), how far the line
---                              reached then and before whom nobody has asked since (recipients ever queued), and when it last booked, how often the cells had
---                              started anew; "<lane><cell>": 2^20 × recipients booked in the cell + recipients that go
+--                              reached then and before whom nobody has asked since (recipients ever queued), when it last booked, how often the cells had
+--                              started anew, and recipients ever queued when its line was opened; "<lane><cell>": 2^20 × recipients booked in the cell + recipients that go
 --                              in it; and windows of its own, as above
 -- ARGV[1]  lane: "priority" or "bulk"
 -- then four for each run of alike messages: tenant, recipients of one message, number of messages,
@@ -43,7 +43,7 @@ local ALL, BULK, GOING, BLOCK = 17179869184, 131072, 1048576, 67108864 -- 2^34, 
 local ONE = 1024
 local SHORTEST_SLEEP, LONGEST_SLEEP, LONGEST_STANDSTILL = 1000, 900000, 5000
 local QUIET, NOTED, CHECKED, ENDED_AT_ONCE, ENDS_KNOWN = 1200000, 60000, 1000, 16, 8
-local SLICE_OPENS, SLICED_FROM, FARTHEST, GRANTED, PAST_CELLS = 2, 4, 1000, 3, 3
+local SLICE_OPENS, SLICED_FROM, FARTHEST, GRANTED, PAST_CELLS, PASSES_AT_ONCE = 2, 4, 1000, 3, 3, 2
 
 local lane = ARGV[1]
 local bulk_lane = lane == 'bulk'
@@ -73,19 +73,20 @@ local reach_recipients = horizon * lane_rate / 1000
 
 -- The state: this lane's part, and the other's, which stays as it is.
 local clock, first_cell, last_cell, frontier, vtime, weight, next_end, checked, restarts, full, slowed = 0, 0, 0, 0, 0, 0, huge, 0, 0, 0, ONE
+local total, passed, other_total, other_passed = 0, 0, 0, 0
 local credit, credit_kind, credit_from, credit_to = 0, 0, 0, 0
 local other_frontier, other_vtime, other_weight, other_end, other_checked, other_full = 0, 0, 0, huge, 0, 0
 local kept = call('HMGET', KEYS[2], 'state', 'hour', 'day')
 local state = kept[1]
 if state then
   if bulk_lane then
-    clock, first_cell, last_cell, other_frontier, other_vtime, other_weight, other_end, other_checked, frontier, vtime,
-      weight, next_end, checked, restarts, other_full, full, slowed, credit, credit_kind,
-      credit_from, credit_to = unpack_numbers('>ddddddddddddddddddddd', state)
+    clock, first_cell, last_cell, other_frontier, other_vtime, other_weight, other_end, other_checked, other_total, other_passed,
+      frontier, vtime, weight, next_end, checked, total, passed, restarts, other_full, full, slowed, credit, credit_kind,
+      credit_from, credit_to = unpack_numbers('>ddddddddddddddddddddddddd', state)
   else
-    clock, first_cell, last_cell, frontier, vtime, weight, next_end, checked, other_frontier, other_vtime, other_weight,
-      other_end, other_checked, restarts, full, other_full, slowed, credit, credit_kind,
-      credit_from, credit_to = unpack_numbers('>ddddddddddddddddddddd', state)
+    clock, first_cell, last_cell, frontier, vtime, weight, next_end, checked, total, passed, other_frontier, other_vtime,
+      other_weight, other_end, other_checked, other_total, other_passed, restarts, full, other_full, slowed, credit,
+      credit_kind, credit_from, credit_to = unpack_numbers('>ddddddddddddddddddddddddd', state)
   end
 end
 
@@ -129,7 +130,8 @@ if #ARGV == 5 and ARGV[5] == 'new' and weight == 0 and factor == ONE and num >= 
   if budget[3] ~= '' then
     own_weight, own_hour, own_day = unpack_numbers('>ddd', budget[3])
   end
-  local queued, _, tag, line_weight, asked, last, first, since, reached, lowest, run = unpack_numbers('>ddddddddddd', first_found[1])
+  local queued, _, tag, line_weight, asked, last, first, since, reached, lowest, run, opened =
+    unpack_numbers('>dddddddddddd', first_found[1])
   local cost, count = tonumber(ARGV[3]), tonumber(ARGV[4])
   local wanted = cost * count
   local opens = now_cell + ((last <= now_cell + SLICE_OPENS or last > now_cell + FARTHEST) and SLICE_OPENS or 0)
@@ -161,24 +163,26 @@ if #ARGV == 5 and ARGV[5] == 'new' and weight == 0 and factor == ONE and num >= 
       bulk = bulk + wanted
     end
     if room >= wanted then
-      if now >= checked + CHECKED then
+      if now >= checked + CHECKED or now < checked then
         checked = now
       end
       frontier = room > wanted and guess or guess + 1
       credit = credit > 0 and credit - wanted or 0
       if bulk_lane then
-        state = pack_numbers('>ddddddddddddddddddddd', now, first_cell, max(last_cell, guess), other_frontier, other_vtime, other_weight, other_end,
-          other_checked, frontier, vtime, weight, next_end, checked, restarts, other_full, full, factor, credit,
+        state = pack_numbers('>ddddddddddddddddddddddddd', now, first_cell, max(last_cell, guess), other_frontier, other_vtime, other_weight, other_end,
+          other_checked, other_total, other_passed, frontier, vtime, weight, next_end, checked, total, passed, restarts,
+          other_full, full, factor, credit,
           credit_kind, credit_from, credit_to)
       else
-        state = pack_numbers('>ddddddddddddddddddddd', now, first_cell, max(last_cell, guess), frontier, vtime, weight, next_end, checked,
-          other_frontier, other_vtime, other_weight, other_end, other_checked, restarts, full, other_full, factor, credit,
+        state = pack_numbers('>ddddddddddddddddddddddddd', now, first_cell, max(last_cell, guess), frontier, vtime, weight, next_end, checked, total, passed,
+          other_frontier, other_vtime, other_weight, other_end, other_checked, other_total, other_passed, restarts, full, other_full,
+          factor, credit,
           credit_kind, credit_from, credit_to)
       end
       call('HSET', KEYS[2], 'state', state, guess, (all + wanted) * ALL + bulk * BULK + slots)
       call('HSET', KEYS[6], lane .. guess, tonumber(first_found[2] or 0) + wanted * GOING + wanted, lane,
-        pack_numbers('>ddddddddddd', queued, queued, tag, line_weight, asked, max(last, guess), first == 0 and guess or first,
-          since, reached, lowest, run))
+        pack_numbers('>dddddddddddd', queued, queued, tag, line_weight, asked, max(last, guess), first == 0 and guess or min(first, guess),
+          since, reached, lowest, run, opened))
       return { now, largest_shared, 1, count, 1, 0, guess, all, wanted, holds }
     end
   end
@@ -251,7 +255,7 @@ end
 
 -- The lines of the lane, and the windows. What works on them is made when it is needed, which is seldom: to make a function
 -- costs as much as a call to the server.
-local see_next_end, end_line, keep_line, end_next_line, serve, rank_of
+local see_next_end, end_line, keep_line, end_next_line, serve, rank_of, turns_before, shorten
 local ends_known -- the lines that end first; nil when not read, or not valid any more
 local load_windows, windows_hold, count_in_windows, count_takes, save_windows, window_opens
 local windows -- the budget's; nil for none
@@ -261,6 +265,16 @@ local slots_until = 0 -- until when slots only are booked (ms)
 
 local reply = { now, largest_shared, 0 }
 local size = 3
+
+-- Whether a tenant's line has anyone in it.
+local function account_open(account, capped)
+  if now > account.asked + QUIET then
+    return false
+  elseif capped then
+    return account.served < account.queued
+  end
+  return account.weight > 0 and account.tag > vtime
+end
 
 -- Time (ms) until the slot of a message with so many recipients before it, served at `rate`.
 local function estimate(account, cost, rank, rate)
@@ -479,11 +493,15 @@ for i = 2, #ARGV, 4 do
   if not settings then
     size = run + 1
     reply[size] = -1
-  elseif own_hour > 0 and cost > own_hour or own_day > 0 and cost > own_day
+  elseif (tonumber(standing) or 0) >= 0 and (own_hour > 0 and cost > own_hour or own_day > 0 and cost > own_day
     or hour_cap > 0 and cost > (bulk_lane and hour_bulk_cap or hour_cap)
-    or day_cap > 0 and cost > (bulk_lane and day_bulk_cap or day_cap) then
+    or day_cap > 0 and cost > (bulk_lane and day_bulk_cap or day_cap)) then
     size = run + 1
     reply[size] = -2
+    if tonumber(standing) then
+      -- It leaves its line.
+      standing, count = '-' .. standing, 1
+    end
   else
     count = tonumber(ARGV[i + 2])
     reply[run + 1], reply[run + 2], reply[run + 3] = 0, 0, 0
@@ -495,7 +513,7 @@ for i = 2, #ARGV, 4 do
   if count > 0 and not account then
     local key = KEYS[5 + (i + 2) / 4]
     account = { key = key, queued = 0, served = 0, tag = 0, weight = 0, asked = 0, last = 0, first = 0,
-      since = 0, reached = 0, lowest = 0, run = 0, cells = {}, guess = -1 }
+      since = 0, reached = 0, lowest = 0, run = 0, opened = 0, cells = {}, guess = -1 }
     local found
     if capped then
       found = call('HMGET', key, lane, 'hour', 'day')
@@ -506,7 +524,7 @@ for i = 2, #ARGV, 4 do
     end
     if found[1] then
       account.queued, account.served, account.tag, account.weight, account.asked, account.last, account.first,
-        account.since, account.reached, account.lowest, account.run = unpack_numbers('>ddddddddddd', found[1])
+        account.since, account.reached, account.lowest, account.run, account.opened = unpack_numbers('>dddddddddddd', found[1])
     end
     if account.run ~= restarts then
       -- What it booked before the cells started anew is no more.
@@ -549,38 +567,58 @@ for i = 2, #ARGV, 4 do
         end
       end
 
+      -- Recipients that all cells before one hold for the lane.
+      turns_before = function(cell)
+        local all = mul_div(mul_div(cell, num, den), factor, ONE)
+        if bulk_lane and share_num > 0 then
+          all = all - mul_div(all, share_num, share_den)
+        end
+        return all
+      end
+
       local function weight_of(member)
         return tonumber(string.match(member, '^(%d+)|') or 0)
       end
 
-      -- A line is over. Answers whether it was there.
-      end_line = function(member)
+      -- A line is over that ends at a virtual time. Answers whether it was there.
+      end_line = function(member, line_ends)
         local was_there = call('ZREM', KEYS[3], member) == 1
         call('ZREM', KEYS[4], member)
         if was_there then
-          weight = weight - weight_of(member)
+          local its = weight_of(member)
+          weight = weight - its
+          total = total - its * line_ends
+          if weight == 0 then
+            total = 0
+          end
         end
         ends_known = nil
         return was_there
       end
 
-      -- A line is there until a virtual time; those of an account, by its weight. It may have been ended by a look for quiet
-      -- lines before the clock was set back.
-      keep_line = function(account, member)
+      -- A line is there until a virtual time, once until another; those of an account, by its weight. It may have been ended by
+      -- a look for quiet lines before the clock was set back.
+      keep_line = function(account, member, once)
         if call('ZADD', KEYS[3], account.tag, member) == 1 then
           weight = weight + account.weight
           call('ZADD', KEYS[4], account.asked, member)
+        elseif once then
+          total = total - account.weight * once
+          if weight == account.weight then
+            total = 0 -- as it was the only one
+          end
         end
+        total = total + account.weight * account.tag
         ends_known = nil
         see_next_end()
       end
 
       end_next_line = function()
-        local head = call('ZRANGE', KEYS[3], 0, 0)
+        local head = call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES')
         if head[1] then
-          end_line(head[1])
+          end_line(head[1], tonumber(head[2]))
         else
-          weight = 0 -- Redis has lost the lines, or they were never there
+          weight, total = 0, 0 -- Redis has lost the lines, or they were never there
         end
         see_next_end()
       end
@@ -605,8 +643,25 @@ for i = 2, #ARGV, 4 do
         end
       end
 
+      -- So many recipients of a line are not there any more. What virtual time has passed already is not taken off again.
+      shorten = function(account, member, gone)
+        if gone > 0 and account.weight > 0 then
+          local once = account.tag
+          local shorter = once - gone / account.weight
+          local needed = vtime + (account.queued - account.served) / account.weight
+          account.tag = min(once, max(shorter, needed))
+          if account.tag > vtime then
+            keep_line(account, member, once)
+          else
+            end_line(member, once)
+            account.weight = 0
+            see_next_end()
+          end
+        end
+      end
+
       -- Recipients of all lines before a turn that begins at `start` (virtual time), for one of the line `own`.
-      rank_of = function(start, own)
+      rank_of = function(start, own, own_behind)
         if not ends_known then
           ends_known = weight > 0 and call('ZRANGE', KEYS[3], 0, ENDS_KNOWN, 'WITHSCORES') or {}
         end
@@ -621,10 +676,11 @@ for i = 2, #ARGV, 4 do
             rank = rank - weight_of(member) * (start - line_ends)
           end
         end
-        return max(rank, 0)
+        -- No more than all that waits, its own mail from itself on apart.
+        return max(min(rank, total - vtime * weight - own_behind), 0)
       end
     end
-    if now >= checked + CHECKED then
+    if now >= checked + CHECKED or now < checked then
       checked = now
       if weight > 0 then
         local oldest = call('ZRANGE', KEYS[4], 0, ENDED_AT_ONCE - 1, 'WITHSCORES')
@@ -633,7 +689,8 @@ for i = 2, #ARGV, 4 do
           if now <= tonumber(oldest[i + 1]) + QUIET then
             break
           end
-          ended = end_line(oldest[i]) or ended
+          local line_ends = tonumber(call('ZSCORE', KEYS[3], oldest[i]) or 0)
+          ended = end_line(oldest[i], line_ends) or ended
         end
         if ended then
           see_next_end()
@@ -641,77 +698,84 @@ for i = 2, #ARGV, 4 do
       end
     end
 
+    -- Turns that nobody took pass: of a time in which nobody asked, two seconds'.
+    if weight > 0 then
+      local from = max(now_cell - PASSES_AT_ONCE, frontier, passed)
+      passed = now_cell
+      if from < now_cell then
+        serve(turns_before(now_cell) - turns_before(from))
+      end
+    end
+
     -- Puts the tenant's place among the lines right, as things have changed since it was last seen.
     if account.weight > 0 then
       local quiet = now > account.asked + QUIET
       if account.tag <= vtime then
-        account.weight = 0
+        account.weight, account.tag = 0, 0
       elseif capped or quiet then
-        if end_line(account.weight .. '|' .. name) then
+        if end_line(account.weight .. '|' .. name, account.tag) then
           see_next_end()
         end
-        account.weight = 0
+        account.weight, account.tag = 0, 0
       elseif account.weight ~= own_weight then
         local recipients = (account.tag - vtime) * account.weight
-        end_line(account.weight .. '|' .. name)
+        end_line(account.weight .. '|' .. name, account.tag)
         account.tag = vtime + recipients / own_weight
         account.weight = own_weight
         keep_line(account, member)
       end
     end
-    local open
-    if capped then
-      open = account.served < account.queued and now <= account.asked + QUIET
-    else
-      open = account.weight > 0 and account.tag > vtime and now <= account.asked + QUIET
-    end
+    local open = account_open(account, capped)
     if not open then
       account.served = account.queued
     end
-    if given and (now >= account.asked + NOTED or now < account.asked) then
-      if account.weight > 0 then
-        call('ZADD', KEYS[4], 'XX', now, member)
+    if given then
+      if now >= account.asked + NOTED or now < account.asked then
+        if account.weight > 0 then
+          call('ZADD', KEYS[4], 'XX', now, member)
+        end
+        account.asked = now
+        open = account_open(account, capped)
       end
-      account.asked = now
+      if not (open and given > account.opened and given <= account.queued) then
+        -- A place of a line that has ended is none.
+        given, fresh = nil, true
+        if leaves then
+          leaves, count = false, 0
+          break
+        end
+      end
     end
     if given then
       -- After a look at the line, those that haven't asked are gone, and the line moves up.
       local first_one = max(given - cost, 0)
       account.lowest = min(account.lowest, first_one)
+      local gone, looked_at = 0, false
       if now < account.since or now >= account.since + QUIET then
-        local gone = max(min(account.lowest, account.reached) - account.served, 0)
+        gone = max(min(account.lowest, account.reached) - account.served, 0)
         account.since, account.reached, account.lowest = now, account.queued, first_one
         account.served = account.served + gone
-        if gone > 0 and account.weight > 0 then
-          account.tag = account.tag - gone / account.weight
-          if account.tag > vtime then
-            keep_line(account, member)
-          else
-            end_line(member)
-            account.weight = 0
-            see_next_end()
-          end
+        looked_at = true
+      end
+      if looked_at then
+        if account.weight > 0 then
+          shorten(account, member, gone)
         end
-        if capped then
-          open = account.served < account.queued and now <= account.asked + QUIET
-        else
-          open = account.weight > 0 and account.tag > vtime and now <= account.asked + QUIET
+        open = account_open(account, capped)
+      end
+      if leaves then
+        account.served = min(account.queued, account.served + cost)
+        if open and not capped then
+          shorten(account, member, cost)
         end
+        count = 0
+        break
       end
     end
-    if leaves then
-      account.served = min(account.queued, account.served + cost)
-      if open and not capped then
-        serve(cost)
-      end
-      count = 0
-      break
-    end
-
     -- Its place, in its own line and among all.
     local place
     if given then
-      place = max(min(given, account.queued), account.served + cost)
+      place = max(given, account.served + cost)
     elseif again then
       place = account.served + cost
     else
@@ -725,7 +789,7 @@ for i = 2, #ARGV, 4 do
       rank = before
     else
       start = max(account.tag, vtime) - (account.queued + cost - place) / own_weight
-      rank = rank_of(start, member)
+      rank = rank_of(start, member, (account.tag - start) * account.weight)
     end
     local pressed = weight > 0
     local newcomer = (fresh or slot_only) and not open
@@ -855,6 +919,7 @@ for i = 2, #ARGV, 4 do
       end
       local behind = frontier -- from where the message under way searches
       local far_takes = size
+      local skipped = false -- whether the budget's windows had no room somewhere
       while true do
         if next_with_capacity then
           cell = next_with_capacity(cell)
@@ -874,7 +939,7 @@ for i = 2, #ARGV, 4 do
           if windows then
             local hold, onward = windows_hold(windows, cell, cost)
             if hold == 0 then
-              cell, blocked = onward, true
+              cell, blocked, skipped = onward, true, true
             end
             allowed = min(allowed, hold * cost)
           end
@@ -933,6 +998,14 @@ for i = 2, #ARGV, 4 do
           end
         end
       end
+      -- Where the windows hold no more within reach, whoever waits sleeps until they do.
+      while skipped and left == cost and wanted == cost do
+        local hold, onward = windows_hold(windows, cell, cost)
+        if hold > 0 then
+          break
+        end
+        cell = next_with_capacity and next_with_capacity(onward) or onward
+      end
       -- Of several, one that found no room searches once more, alone.
       if follows then
         frontier = left > 0 and wanted > cost and behind or cell
@@ -972,17 +1045,12 @@ for i = 2, #ARGV, 4 do
         account.served = min(account.queued, account.served + cost)
         if open and not capped then
           serve(cost)
-          if idle and not within then
-            local upto = start - reach_recipients / weight
-            if upto > vtime then
-              vtime = upto
-              while weight > 0 and next_end <= vtime do
-                end_next_line()
-              end
-            end
-          end
         end
       elseif in_far and pressed and not capped and not again then
+        if not open then
+          account.opened = account.queued
+          account.since, account.reached, account.lowest = now, account.queued, huge
+        end
         account.queued = account.queued + cost
         account.served = account.served + cost
         if now >= account.asked + NOTED or now < account.asked then
@@ -991,9 +1059,10 @@ for i = 2, #ARGV, 4 do
             call('ZADD', KEYS[4], 'XX', now, member)
           end
         end
+        local once = account.weight > 0 and account.tag or nil
         account.tag = max(account.tag, vtime) + cost / own_weight
         account.weight = own_weight
-        keep_line(account, member)
+        keep_line(account, member, once)
         serve(cost)
       end
     elseif messages == 1 then
@@ -1003,6 +1072,7 @@ for i = 2, #ARGV, 4 do
       end
       if fresh then
         if not open then
+          account.opened = account.queued
           account.since, account.reached, account.lowest = now, account.queued, huge
         end
         account.queued = place
@@ -1013,16 +1083,20 @@ for i = 2, #ARGV, 4 do
           end
         end
         if not capped then
+          local once = account.weight > 0 and account.tag or nil
           account.tag = max(account.tag, vtime) + cost / own_weight
           account.weight = own_weight
           if not serve then
             -- It is the only line there is.
             call('ZADD', KEYS[3], account.tag, member)
             call('ZADD', KEYS[4], account.asked, member)
-            weight, next_end = own_weight, account.tag
+            weight, next_end, total = own_weight, account.tag, own_weight * account.tag
           elseif waiting == 0 then
-            keep_line(account, member)
+            keep_line(account, member, once)
           else
+            -- Redis is told at the end of the run.
+            total = weight == own_weight and 0 or total - own_weight * once
+            total = total + own_weight * account.tag
             joined = true
           end
         end
@@ -1044,7 +1118,9 @@ for i = 2, #ARGV, 4 do
     end
     reply[run + 3] = waiting
     if joined then
-      keep_line(account, member)
+      call('ZADD', KEYS[3], account.tag, member)
+      ends_known = nil
+      see_next_end()
     end
     -- What the tenant holds, by cell: recipients booked, and those that go.
     local x = -goes_with
@@ -1120,8 +1196,9 @@ for _, account in pairs(accounts) do
     account.first = upto > account.last and 0 or upto
   end
   args[#args + 1] = lane
-  args[#args + 1] = pack_numbers('>ddddddddddd', account.queued, account.served, account.tag, account.weight, account.asked,
-    account.last, account.first, account.since, account.reached, account.lowest, account.run)
+  args[#args + 1] = pack_numbers('>dddddddddddd', account.queued, account.served, account.tag, account.weight, account.asked,
+    account.last, account.first, account.since, account.reached, account.lowest, account.run,
+    account.opened)
   if account.windows then
     save_windows(account.windows, args)
   end
@@ -1161,12 +1238,14 @@ if windows then
   save_windows(windows, args)
 end
 if bulk_lane then
-  state = pack_numbers('>ddddddddddddddddddddd', now, first_cell, last_cell, other_frontier, other_vtime, other_weight, other_end,
-    other_checked, frontier, vtime, weight, next_end, checked, restarts, other_full, full, factor, credit,
+  state = pack_numbers('>ddddddddddddddddddddddddd', now, first_cell, last_cell, other_frontier, other_vtime, other_weight, other_end,
+    other_checked, other_total, other_passed, frontier, vtime, weight, next_end, checked, total, passed, restarts,
+          other_full, full, factor, credit,
     credit_kind, credit_from, credit_to)
 else
-  state = pack_numbers('>ddddddddddddddddddddd', now, first_cell, last_cell, frontier, vtime, weight, next_end, checked,
-    other_frontier, other_vtime, other_weight, other_end, other_checked, restarts, full, other_full, factor, credit,
+  state = pack_numbers('>ddddddddddddddddddddddddd', now, first_cell, last_cell, frontier, vtime, weight, next_end, checked, total, passed,
+    other_frontier, other_vtime, other_weight, other_end, other_checked, other_total, other_passed, restarts, full, other_full,
+    factor, credit,
     credit_kind, credit_from, credit_to)
 end
 for i = 4001, #args, 4000 do

@@ -14,7 +14,7 @@
 local floor, min, max, call = math.floor, math.min, math.max, redis.call
 local ALL, BULK, GOING = 17179869184, 131072, 1048576
 local LONGEST_STANDSTILL = 5000
-local LINE, STATE = '>ddddddddddd', '>ddddddddddddddddddddd'
+local LINE, STATE = '>dddddddddddd', '>ddddddddddddddddddddddddd'
 
 local name = ARGV[1]
 local fields = call('HGETALL', KEYS[2])
@@ -53,11 +53,11 @@ local function uncount(key, bulk_lane, cell, recipients)
   return found
 end
 
--- Of a line's eleven numbers, the last says how often the cells had started anew when it last booked.
+-- Of a line's numbers, the eleventh says how often the cells had started anew when it last booked.
 local of_this_run = {}
 for i = 1, #fields, 2 do
   if fields[i] == 'priority' or fields[i] == 'bulk' then
-    of_this_run[fields[i]] = struct.unpack('>d', string.sub(fields[i + 1], 81, 88)) == state[14]
+    of_this_run[fields[i]] = struct.unpack('>d', string.sub(fields[i + 1], 81, 88)) == state[18]
   end
 end
 
@@ -69,18 +69,20 @@ for i = 1, #fields, 2 do
   local bulk_lane = lane == 'bulk' or field == 'bulk'
   if field == 'priority' or field == 'bulk' then
     -- Of the state's numbers, these are the lane's virtual time, weight and next end.
-    local at = bulk_lane and 10 or 5
-    local queued, _, tag, weight, asked, _, _, since, reached, lowest, run = struct.unpack(LINE, value)
+    local at = bulk_lane and 12 or 5
+    local queued, _, tag, weight, asked, _, _, since, reached, lowest, run, opened = struct.unpack(LINE, value)
     if weight > 0 then
       local ends, all_asked = bulk_lane and KEYS[5] or KEYS[3], bulk_lane and KEYS[6] or KEYS[4]
       local member = weight .. '|' .. name
       if call('ZREM', ends, member) == 1 then
         call('ZREM', all_asked, member)
         state[at + 1] = state[at + 1] - weight
+        state[at + 4] = state[at + 1] > 0 and state[at + 4] - weight * tag or 0 -- the ends of all lines
         state[at + 2] = tonumber(call('ZRANGE', ends, 0, 0, 'WITHSCORES')[2] or math.huge)
       end
     end
-    call('HSET', KEYS[2], field, struct.pack(LINE, queued, queued, tag, 0, asked, 0, 0, since, reached, lowest, run))
+    call('HSET', KEYS[2], field, struct.pack(LINE, queued, queued, weight > 0 and 0 or tag, 0, asked, 0, 0, since,
+      reached, lowest, run, opened))
   elseif lane == 'priority' or bulk_lane then
     gone[#gone + 1] = field
     cell, value = tonumber(cell), tonumber(value)
@@ -113,9 +115,9 @@ end
 for i = 1, #gone, 2000 do
   call('HDEL', KEYS[2], unpack(gone, i, min(i + 1999, #gone)))
 end
--- The fourth and the ninth are the lanes' frontiers, the 15th and 16th from where they have any room.
-for _, at in ipairs({ 4, 9, 15, 16 }) do
+-- The fourth and the eleventh are the lanes' frontiers, the 19th and 20th from where they have any room.
+for _, at in ipairs({ 4, 11, 19, 20 }) do
   state[at] = min(state[at], earliest)
 end
-call('HSET', KEYS[1], 'state', struct.pack(STATE, unpack(state, 1, 21)))
+call('HSET', KEYS[1], 'state', struct.pack(STATE, unpack(state, 1, 25)))
 return given

@@ -22,7 +22,7 @@ if not state then
   return 0 -- nothing is booked
 end
 local clock = struct.unpack('>d', state)
-local restarts = struct.unpack('>d', string.sub(state, 105, 112))
+local restarts = struct.unpack('>d', string.sub(state, 137, 144))
 local time = call('TIME')
 local now = time[1] * 1000 + floor(time[2] / 1000)
 if now < clock - LONGEST_STANDSTILL then
@@ -63,7 +63,7 @@ while at <= #ARGV do
   local goes, slot_only, cells = tonumber(ARGV[at]), ARGV[at + 1] == '1', tonumber(ARGV[at + 2])
   at = at + 3
   local cost = 0
-  -- Of a line's eleven numbers, the last says how often the cells had started anew when it last booked.
+  -- Of a line's numbers, the eleventh says how often the cells had started anew when it last booked.
   local line = call('HGET', tenant, lane)
   local of_this_run = line and struct.unpack('>d', string.sub(line, 81, 88)) == restarts
   for _ = 1, cells do
@@ -104,11 +104,11 @@ while at <= #ARGV do
   end
 end
 if earliest < math.huge then
-  -- Of the state's numbers, the fourth and the ninth are the lanes' frontiers, the 15th and 16th from where they have any room.
-  local numbers = { struct.unpack('>ddddddddddddddddddddd', state) }
-  for _, at in ipairs({ 4, 9, 15, 16 }) do
+  -- Of the state's numbers, the fourth and the eleventh are the lanes' frontiers, the 19th and 20th from where they have any room.
+  local numbers = { struct.unpack('>ddddddddddddddddddddddddd', state) }
+  for _, at in ipairs({ 4, 11, 19, 20 }) do
     numbers[at] = min(numbers[at], earliest)
   end
-  call('HSET', KEYS[1], 'state', struct.pack('>ddddddddddddddddddddd', unpack(numbers, 1, 21)))
+  call('HSET', KEYS[1], 'state', struct.pack('>ddddddddddddddddddddddddd', unpack(numbers, 1, 25)))
 end
 return given

@@ -84,14 +84,14 @@ end
 do
   local state = call('HGET', KEYS[2], 'state')
   if state then
-    -- Of the state's numbers, the fourth and the ninth are the lanes' frontiers, the 15th and 16th from where they have any room.
-    local numbers = { unpack_numbers('>ddddddddddddddddddddd', state) }
+    -- Of the state's numbers, the fourth and the eleventh are the lanes' frontiers, the 19th and 20th from where they have any room.
+    local numbers = { unpack_numbers('>ddddddddddddddddddddddddd', state) }
     if epoch then
-      numbers[4], numbers[9] = 0, 0
+      numbers[4], numbers[11] = 0, 0
     end
-    numbers[15], numbers[16] = 0, 0
-    numbers[21] = numbers[20] -- nothing may be booked on credit any more
-    call('HSET', KEYS[2], 'state', pack_numbers('>ddddddddddddddddddddd', unpack(numbers, 1, 21)))
+    numbers[19], numbers[20] = 0, 0
+    numbers[25] = numbers[24] -- nothing may be booked on credit any more
+    call('HSET', KEYS[2], 'state', pack_numbers('>ddddddddddddddddddddddddd', unpack(numbers, 1, 25)))
   end
 end
 return 1
