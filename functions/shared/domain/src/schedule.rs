@@ -7,8 +7,8 @@
 //! - **Cells.** Each second is a cell that holds ⌊(c+1)·r⌋ − ⌊c·r⌋ recipients ([`Budget::capacity`]).
 //!   Priority may fill a cell; bulk only up to capacity − reserve ([`Budget::reserved`]).
 //! - **Slice.** The last part of a cell ([`Budget::sliced`]) is kept until shortly before: from two seconds ahead
-//!   for *newcomers*, tenants with no line and nothing booked later than that; in its own second for
-//!   anyone whose turn it is. So a newcomer has a slot within three seconds however much others have booked. A message takes such
+//!   for *newcomers*, tenants with no line, nothing booked later than that, and no more than one slice of it; in its own
+//!   second for anyone whose turn it is. So a newcomer has a slot within three seconds however much others have booked. A message takes such
 //!   near room only if it fits in whole.
 //! - **The present cell** offers only the turns that are not over: turns missed count as bulk's, since
 //!   priority's part is the last to be given up.
@@ -446,7 +446,8 @@ impl Schedule {
         let capped = ask.tenant.caps.is_some();
         let newcomer = matches!(standing, Standing::New | Standing::SlotOnly)
             && !place.is_open
-            && line.has_nothing_after(now, SLICE_OPENS);
+            && line.has_nothing_after(now, SLICE_OPENS)
+            && account.near(now, ask.lane) < self.kept_near(now);
         if newcomer {
             ask.opens = Cell(now.cell().0 + SLICE_OPENS);
         }
@@ -803,6 +804,12 @@ impl Schedule {
         }
     }
 
+    /// Recipients that a newcomer may hold of the next two seconds: a slice.
+    fn kept_near(&self, now: Moment) -> u64 {
+        let ahead = (1..=SLICE_OPENS).map(|ahead| self.budget.sliced(Cell(now.cell().0 + ahead)));
+        ahead.max().unwrap_or(0).max(1)
+    }
+
     /// Takes what is near, before the frontier, if that holds all of the message.
     fn take_near(&mut self, now: Moment, account: &mut Account, ask: Ask) -> Option<Vec<Take>> {
         if self.budget.slice().num == 0 || ask.slot_only {
@@ -1051,6 +1058,13 @@ impl Account {
                 self.windows[span as usize].advance(span, now);
             }
         }
+    }
+
+    /// Recipients booked in the next two seconds.
+    fn near(&self, now: Moment, lane: Lane) -> u64 {
+        let now = now.cell().0;
+        let near = self.bookings.range(Cell(now + 1)..=Cell(now + SLICE_OPENS));
+        near.map(|(_, held)| held[lane as usize].booked).sum()
     }
 
     fn booked(&mut self, cell: Cell, lane: Lane) -> &mut Held {

@@ -141,7 +141,8 @@ if #ARGV == 5 and ARGV[5] == 'new' and weight == 0 and factor == ONE and num >= 
       and (hour_cap == 0 or cost <= (bulk_lane and hour_bulk_cap or hour_cap))
       and (day_cap == 0 or cost <= (bulk_lane and day_bulk_cap or day_cap))
   if not near and allowed and own_hour == 0 and own_day == 0 and line_weight == 0 and run == restarts and count > 0
-    and (first == 0 or first >= now_cell) then
+    and (first == 0 or first >= now_cell) and (last <= now_cell or last > now_cell + SLICE_OPENS)
+    and (count == 1 or guess <= now_cell or guess > opens or slice_num == 0) then
     local packed = tonumber(call('HGET', KEYS[2], guess) or 0)
     local holds_before, holds_after = mul_div(guess, num, den), mul_div(guess + 1, num, den)
     local holds = holds_after - holds_before
@@ -513,7 +514,7 @@ for i = 2, #ARGV, 4 do
   if count > 0 and not account then
     local key = KEYS[5 + (i + 2) / 4]
     account = { key = key, queued = 0, served = 0, tag = 0, weight = 0, asked = 0, last = 0, first = 0,
-      since = 0, reached = 0, lowest = 0, run = 0, opened = 0, cells = {}, guess = -1 }
+      since = 0, reached = 0, lowest = 0, run = 0, opened = 0, cells = {}, guess = -1, taken_near = 0 }
     local found
     if capped then
       found = call('HMGET', key, lane, 'hour', 'day')
@@ -794,6 +795,16 @@ for i = 2, #ARGV, 4 do
     local pressed = weight > 0
     local newcomer = (fresh or slot_only) and not open
       and (account.last <= now_cell + SLICE_OPENS or account.last > now_cell + FARTHEST)
+    if newcomer and account.last > now_cell then
+      -- Of what is kept near it may hold one slice.
+      if not account.near then
+        local near = call('HMGET', account.key, lane .. (now_cell + 1), lane .. (now_cell + SLICE_OPENS))
+        account.near = floor(tonumber(near[1] or 0) / GOING) + floor(tonumber(near[2] or 0) / GOING)
+      end
+      local _, _, one = measure(now_cell + 1)
+      local _, _, two = measure(now_cell + SLICE_OPENS)
+      newcomer = account.near + account.taken_near < max(one, two, 1)
+    end
 
     -- Whose turn it is.
     local first = frontier <= now_cell or next_with_capacity and next_with_capacity(now_cell) >= frontier or false
@@ -807,10 +818,10 @@ for i = 2, #ARGV, 4 do
     end
 
     local messages = 1
-    if together and in_turn and not pressed and not given then
-      messages = count
+    if together and in_turn and not pressed and not given and not (newcomer and slice_num > 0) then
+      messages = count - booked - waiting
+      together = false
     end
-    together = false
 
     local got, far = 0, false
     local opens = now_cell + (newcomer and SLICE_OPENS or 0) -- the last cell whose slice it may use
@@ -871,6 +882,9 @@ for i = 2, #ARGV, 4 do
             end
             if dealt < goes_with then
               goes = cell
+            end
+            if cell > now_cell and cell <= now_cell + SLICE_OPENS then
+              account.taken_near = account.taken_near + part
             end
             dealt = dealt + part
             left = left - part
@@ -983,6 +997,9 @@ for i = 2, #ARGV, 4 do
             if touched[#touched] ~= cell then
               touched[#touched + 1] = cell
             end
+            if cell > now_cell and cell <= now_cell + SLICE_OPENS then
+              account.taken_near = account.taken_near + part
+            end
             left = left - part
             allowed = allowed - part
           end
@@ -1021,6 +1038,9 @@ for i = 2, #ARGV, 4 do
         held[back] = held[back] - part * ALL - (bulk_lane and part * BULK or 0) - (slot_only and part or 0)
         if follows and wanted == cost then
           frontier = back
+        end
+        if back > now_cell and back <= now_cell + SLICE_OPENS then
+          account.taken_near = account.taken_near - part
         end
         over = over - part
         reply[size - 1] = reply[size - 1] - part
