@@ -7,7 +7,7 @@
 //! - **Cells.** Each second is a cell that holds ⌊(c+1)·r⌋ − ⌊c·r⌋ recipients ([`Budget::capacity`]).
 //!   Priority may fill a cell; bulk only up to capacity − reserve ([`Budget::reserved`]).
 //! - **Slice.** The last part of a cell ([`Budget::sliced`]) is kept until shortly before: from two seconds ahead
-//!   for *newcomers*, tenants with no line, nothing booked later than that, and no more than one slice of it; in its own
+//!   for *newcomers*, tenants with no line, nothing booked later than that, and no more than half a slice of it; in its own
 //!   second for anyone whose turn it is. So a newcomer has a slot within three seconds however much others have booked. A message takes such
 //!   near room only if it fits in whole.
 //! - **The present cell** offers only the turns that are not over: turns missed count as bulk's, since
@@ -804,10 +804,10 @@ impl Schedule {
         }
     }
 
-    /// Recipients that a newcomer may hold of the next two seconds: a slice.
+    /// Recipients that a newcomer may hold of the next two seconds: half a slice, so that others come in at the same time.
     fn kept_near(&self, now: Moment) -> u64 {
         let ahead = (1..=SLICE_OPENS).map(|ahead| self.budget.sliced(Cell(now.cell().0 + ahead)));
-        ahead.max().unwrap_or(0).max(1)
+        (ahead.max().unwrap_or(0) / 2).max(1)
     }
 
     /// Takes what is near, before the frontier, if that holds all of the message.

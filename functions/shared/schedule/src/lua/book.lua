@@ -796,14 +796,14 @@ for i = 2, #ARGV, 4 do
     local newcomer = (fresh or slot_only) and not open
       and (account.last <= now_cell + SLICE_OPENS or account.last > now_cell + FARTHEST)
     if newcomer and account.last > now_cell then
-      -- Of what is kept near it may hold one slice.
+      -- Of what is kept near it may hold half a slice.
       if not account.near then
         local near = call('HMGET', account.key, lane .. (now_cell + 1), lane .. (now_cell + SLICE_OPENS))
         account.near = floor(tonumber(near[1] or 0) / GOING) + floor(tonumber(near[2] or 0) / GOING)
       end
       local _, _, one = measure(now_cell + 1)
       local _, _, two = measure(now_cell + SLICE_OPENS)
-      newcomer = account.near + account.taken_near < max(one, two, 1)
+      newcomer = account.near + account.taken_near < max(floor(max(one, two) / 2), 1)
     end
 
     -- Whose turn it is.
