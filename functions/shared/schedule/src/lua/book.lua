@@ -134,14 +134,27 @@ if #ARGV == 5 and ARGV[5] == 'new' and weight == 0 and factor == ONE and num >= 
     unpack_numbers('>dddddddddddd', first_found[1])
   local cost, count = tonumber(ARGV[3]), tonumber(ARGV[4])
   local wanted = cost * count
-  local opens = now_cell + ((last <= now_cell + SLICE_OPENS or last > now_cell + FARTHEST) and SLICE_OPENS or 0)
+  local newcomer = last <= now_cell + SLICE_OPENS or last > now_cell + FARTHEST
+  local is_known = slice_num == 0 or last <= now_cell or last > now_cell + SLICE_OPENS
+  if not is_known and last == guess and guess == now_cell + 1 then
+    -- All that it holds near is in this cell.
+    local most = 0
+    for cell = guess, guess + 1 do
+      local before, after = mul_div(cell, num, den), mul_div(cell + 1, num, den)
+      if after - before >= SLICED_FROM then
+        most = max(most, mul_div(after, slice_num, slice_den) - mul_div(before, slice_num, slice_den), 1)
+      end
+    end
+    is_known, newcomer = true, floor(tonumber(first_found[2] or 0) / GOING) < max(floor(most / 2), 1)
+  end
+  local opens = now_cell + (newcomer and SLICE_OPENS or 0)
   local near = slice_num > 0 and max(full, now_cell) <= min(opens, frontier - 1)
   local allowed = hour_cap == 0 and day_cap == 0 and credit == 0
     or credit >= wanted and (credit_kind % 2 == 1) == bulk_lane and guess >= credit_from and guess < credit_to
       and (hour_cap == 0 or cost <= (bulk_lane and hour_bulk_cap or hour_cap))
       and (day_cap == 0 or cost <= (bulk_lane and day_bulk_cap or day_cap))
   if not near and allowed and own_hour == 0 and own_day == 0 and line_weight == 0 and run == restarts and count > 0
-    and (first == 0 or first >= now_cell) and (last <= now_cell or last > now_cell + SLICE_OPENS)
+    and (first == 0 or first >= now_cell) and is_known
     and (count == 1 or guess <= now_cell or guess > opens or slice_num == 0) then
     local packed = tonumber(call('HGET', KEYS[2], guess) or 0)
     local holds_before, holds_after = mul_div(guess, num, den), mul_div(guess + 1, num, den)
