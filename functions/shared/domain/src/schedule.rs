@@ -8,7 +8,8 @@
 //!   Priority may fill a cell; bulk only up to capacity − reserve ([`Budget::reserved`]).
 //! - **Slice.** The last part of a cell ([`Budget::sliced`]) is kept until shortly before: from two seconds ahead
 //!   for *newcomers*, tenants with no line, nothing booked later than that, and no more than half a slice of it; in its own
-//!   second for anyone whose turn it is. So a newcomer has a slot within three seconds however much others have booked. A message takes such
+//!   second for anyone whose turn it is, but for new mail of a tenant that has mail booked a quarter of a horizon ahead: it would
+//!   overtake that, and a burst leaves newcomers the slices of the seconds in which it is handed in. So a newcomer has a slot within three seconds however much others have booked. A message takes such
 //!   near room only if it fits in whole.
 //! - **The present cell** offers only the turns that are not over: turns missed count as bulk's, since
 //!   priority's part is the last to be given up.
@@ -444,12 +445,16 @@ impl Schedule {
         let turn = self.turn(now, account, ask, &place);
         let line = &account.lines[ask.lane as usize];
         let capped = ask.tenant.caps.is_some();
-        let newcomer = matches!(standing, Standing::New | Standing::SlotOnly)
+        let fresh = matches!(standing, Standing::New | Standing::SlotOnly);
+        let newcomer = fresh
             && !place.is_open
             && line.has_nothing_after(now, SLICE_OPENS)
             && account.near(now, ask.lane) < self.kept_near(now);
+        let ahead = line.last.0.saturating_sub(now.cell().0) * 1000;
         if newcomer {
             ask.opens = Cell(now.cell().0 + SLICE_OPENS);
+        } else if fresh && ahead * 4 > self.budget.horizon().0 {
+            ask.opens = Cell(now.cell().0 - 1); // it would overtake its own
         }
         let in_turn = standing == Standing::Again
             || turn.within

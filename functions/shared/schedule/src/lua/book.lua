@@ -147,7 +147,7 @@ if #ARGV == 5 and ARGV[5] == 'new' and weight == 0 and factor == ONE and num >= 
     end
     is_known, newcomer = true, floor(tonumber(first_found[2] or 0) / GOING) < max(floor(most / 2), 1)
   end
-  local opens = now_cell + (newcomer and SLICE_OPENS or 0)
+  local opens = newcomer and now_cell + SLICE_OPENS or (last - now_cell) * 4000 > horizon and now_cell - 1 or now_cell
   local near = slice_num > 0 and max(full, now_cell) <= min(opens, frontier - 1)
   local allowed = hour_cap == 0 and day_cap == 0 and credit == 0
     or credit >= wanted and (credit_kind % 2 == 1) == bulk_lane and guess >= credit_from and guess < credit_to
@@ -837,7 +837,13 @@ for i = 2, #ARGV, 4 do
     end
 
     local got, far = 0, false
-    local opens = now_cell + (newcomer and SLICE_OPENS or 0) -- the last cell whose slice it may use
+    -- The last cell whose slice it may use.
+    local opens = now_cell
+    if newcomer then
+      opens = now_cell + SLICE_OPENS
+    elseif (fresh or slot_only) and (account.last - now_cell) * 4000 > horizon then
+      opens = now_cell - 1 -- it would overtake its own
+    end
     -- Near: whole messages only.
     local upto = min(opens, frontier - 1)
     if slice_num > 0 and not slot_only and (newcomer or in_turn) and max(full, now_cell) <= upto then
