@@ -27,8 +27,8 @@ from .say import console, step
 from .servers import failed_start
 from .stack import Stack, running
 
-# Nothing new for this long, and longer than any wait of the schedule, means that nothing will come. A batch whose function
-# failed, as when Redis didn't answer in time, comes back after its queue's visibility timeout of 180 s.
+# Nothing new for this long, and longer than any wait of the schedule, means that nothing will come. A batch whose
+# function failed, as when Redis didn't answer in time, comes back after its queue's visibility timeout of 180 s.
 STALL_SECONDS = 200.0
 # Longer than a send takes.
 SILENCE_SECONDS = 3.0
