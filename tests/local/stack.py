@@ -32,8 +32,8 @@ from .tools import REGION, aws_environment, environment, tool
 STACK_NAME = "sendslot"
 
 # More than the template's default: the emulator is one process, takes about 80 ms for a batch, and its queues are
-# strictly first in, first out. With 5 it hands on some 550 mails a second, and whatever comes behind one tenant's
-# burst stands for seconds before `reserve` sees any of it. With 20 it hands on some 1,200, and more doesn't help.
+# strictly first in, first out. With 5 it hands on some 550 mails a second, and whatever comes behind one tenant's burst
+# stands for seconds before `reserve` sees any of it. With 20 it hands on some 1,200, and more doesn't help.
 RESERVE_CONCURRENCY = 20
 
 
