@@ -268,7 +268,8 @@ impl World {
             self.sent_until = tick + 1;
             let recipients = self.model.elsewhere(tick);
             if recipients > 0 {
-                let at = self.real + (tick * 1000 / GUARD_TICKS).saturating_sub(self.now.0);
+                // At its start, also if that was a few milliseconds ago.
+                let at = (self.real + tick * 1000 / GUARD_TICKS).saturating_sub(self.now.0);
                 self.granted.push((at, recipients, most, u64::MAX));
             }
         }
