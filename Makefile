@@ -14,12 +14,12 @@ OVERRIDES = $(if $(PARAMETERS),--parameter-overrides $(foreach one,$(PARAMETERS)
 export SAM_CLI_TELEMETRY := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-all tools demo up down invoke test test-rust test-prove test-template test-stack lint fmt bench prove deploy clean
+.PHONY: help setup setup-all tools demo up down invoke test test-rust test-prove test-template test-stack test-chaos chaos lint fmt bench prove deploy clean
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
 	@echo
-	@echo "  knobs of demo and up: RATE HEADROOM GUARD BURST RESERVE SLICE MODEL TENANTS HORIZON; of demo: MAILS PRIORITY SKEW FILE"
+	@echo "  knobs of demo and up: RATE HEADROOM GUARD BURST RESERVE SLICE MODEL TENANTS HORIZON; of demo: MAILS PRIORITY SKEW FILE; of chaos: QUICK CHAOS_SEED CHAOS_ROWS"
 
 tools:
 	@command -v cargo >/dev/null || { echo "error: cargo is not there: install Rust, version 1.95 or newer" >&2; exit 1; }
@@ -43,7 +43,7 @@ down: ## end what `make up` started
 invoke: setup ## run one function: FUNCTION=reserve EVENT=events/reserve/batch.json
 	@$(LOCAL) invoke
 
-test: setup-all test-rust test-prove test-template test-stack ## all tests: units, scripts against the model, handlers, template, stack
+test: setup-all test-rust test-prove test-template test-stack test-chaos ## all tests: units, scripts against the model, handlers, template, stack, faults
 
 test-rust: setup
 	SENDSLOT_VALKEY_SERVER="$$($(VALKEY_SERVER))" cargo test --workspace --quiet
@@ -56,7 +56,10 @@ test-template: setup-all
 
 test-stack: setup ## the tests of a deployed stack alone; STACK=up or AWS_ENDPOINT_URL=… says which
 	cargo build --quiet --workspace --bin reserve --bin send --bin ses-simulator
-	SES_SIMULATOR="$(TARGET)/ses-simulator" $(STACK_PYTHON) -m pytest -q tests/local tests/simulator tests/stack
+	SES_SIMULATOR="$(TARGET)/ses-simulator" $(STACK_PYTHON) -m pytest -q tests/local tests/simulator tests/chaos tests/stack
+
+test-chaos: setup
+	@$(MAKE) --no-print-directory chaos QUICK=1
 
 lint: setup-all ## formatting, clippy, template and Python checks
 	cargo fmt --all --check
@@ -78,6 +81,9 @@ bench: setup ## measure the schedule against the simplest one that could work; w
 prove: setup ## prove the schedule's figures in simulated time; QUICK=1 is shorter; writes out/prove.json
 	cargo build --quiet --workspace --bin prove
 	SENDSLOT_VALKEY_SERVER="$$($(VALKEY_SERVER))" "$(TARGET)/prove" $(if $(QUICK),quick)
+
+chaos: setup ## break Redis, the provider, SQS and the functions while mail is sent; QUICK=1 is shorter; writes out/chaos.json
+	@QUICK="$(QUICK)" $(STACK_PYTHON) -m tests.chaos
 
 deploy: setup ## build for Lambda and deploy into your AWS account, asking first: PARAMETERS="SendRate=50/s Tenants=acme"
 	PATH="$(CURDIR)/.venv/stack/bin:$$PATH" $(SAM) build $(OVERRIDES)

@@ -86,6 +86,7 @@ class Processes:
     def __init__(self, logs: Path, *, watched: bool = True) -> None:
         self.logs = logs
         self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._started: set[str] = set()
         self._files: list[IO[bytes]] = []
         self._watchdog: subprocess.Popen[bytes] | None = None
         logs.mkdir(parents=True, exist_ok=True)
@@ -111,8 +112,12 @@ class Processes:
     def start(
         self, name: str, command: Sequence[str | Path], env: Mapping[str, str], cwd: Path, *, show: bool = False
     ) -> int:
-        """Start a server; its output goes to `NAME.log`, or to the terminal. Returns its group's id."""
-        log = None if show else self.log(name).open("wb")
+        """Start a server; its output goes to `NAME.log`, or to the terminal. Returns its group's id.
+
+        A server that is started again adds to its log.
+        """
+        log = None if show else self.log(name).open("ab" if name in self._started else "wb")
+        self._started.add(name)
         if log:
             self._files.append(log)
         child = subprocess.Popen(
@@ -139,6 +144,14 @@ class Processes:
         self._tell_watchdog("-", child.pid)
         if code != 0:
             raise LocalError(f"{name} failed with exit code {code}{'' if show else self.tail(name, 25)}")
+
+    def kill(self, name: str) -> None:
+        """SIGKILL for a server and what it started, as a crash would be."""
+        child = self._running.pop(name)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+        self._tell_watchdog("-", child.pid)
 
     def wait_until(self, name: str, ready: Callable[[], bool], seconds: float) -> None:
         """Wait until the server answers; fail at once if it exits first."""

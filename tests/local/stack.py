@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -132,12 +132,19 @@ def _is_ours(name: str, pid: int) -> bool:
     command = Path(f"/proc/{pid}/cmdline")
     if not Path("/proc/self").exists():
         return True
-    marks = {"valkey": b"valkey-server", "emulator": b"ministack", "simulator": b"ses-simulator"}
+    marks = {"valkey": b"valkey-server", "emulator": b"tests.local.emulator", "simulator": b"ses-simulator"}
     return command.exists() and marks[name] in command.read_bytes()
 
 
-def start(processes: Processes, knobs: Knobs, out: Path, tenants: list[str]) -> Stack:
-    """Start the servers, build and deploy."""
+def start(
+    processes: Processes,
+    knobs: Knobs,
+    out: Path,
+    tenants: list[str],
+    more: Mapping[str, str] | None = None,
+    emulator: Mapping[str, str] | None = None,
+) -> Stack:
+    """Start the servers, build and deploy, with `more` parameters of the template and variables of the emulator."""
     build(processes)
     with step("starting valkey"):
         redis_url = start_valkey(processes, knobs.listen_host, out)
@@ -153,10 +160,13 @@ def start(processes: Processes, knobs: Knobs, out: Path, tenants: list[str]) -> 
             raise LocalError(f"AWS_ENDPOINT_URL={endpoint_url}: nothing answers there")
     else:
         with step("starting the AWS emulator"):
-            endpoint_url = start_emulator(processes, knobs.listen_host, redis_url, ses_endpoint, out)
+            endpoint_url = start_emulator(
+                processes, knobs.listen_host, redis_url, ses_endpoint, out, **(emulator or {})
+            )
     _create_configuration_sets(ses_endpoint, tenants)
     with step("deploying template.yaml with sam"):
-        _deploy(processes, package(out / "package"), knobs, tenants, endpoint_url, redis_url)
+        overrides = parameters(knobs, tenants, redis_url) | (more or {})
+        _deploy(processes, package(out / "package"), overrides, endpoint_url)
         outputs = _outputs(endpoint_url)
         # An emulator of our own inherits where SES is; one that already runs must be told.
         _mend_types(endpoint_url, outputs, {"AWS_ENDPOINT_URL_SESV2": ses_endpoint} if knobs.aws_endpoint_url else {})
@@ -215,10 +225,7 @@ def parameters(knobs: Knobs, tenants: list[str], redis_url: str) -> dict[str, st
     return given
 
 
-def _deploy(
-    processes: Processes, template: Path, knobs: Knobs, tenants: list[str], endpoint_url: str, redis_url: str
-) -> None:
-    overrides = parameters(knobs, tenants, redis_url)
+def _deploy(processes: Processes, template: Path, overrides: Mapping[str, str], endpoint_url: str) -> None:
     command = [
         tool("sam"), "deploy", "--config-file", ROOT / "samconfig.toml", "--config-env", "local",
         "--template-file", template, "--stack-name", STACK_NAME, "--region", REGION,
@@ -243,15 +250,16 @@ def _mend_types(endpoint_url: str, outputs: dict[str, str], more: dict[str, str]
         scaling = {"MaximumConcurrency": int(mapping["ScalingConfig"]["MaximumConcurrency"])}
         functions.update_event_source_mapping(UUID=mapping["UUID"], ScalingConfig=scaling)
     for output in _FUNCTION_NAMES:
-        _set_environment(functions, outputs[output], more)
+        set_environment(functions, outputs[output], more)
 
 
 _FUNCTION_NAMES = ("ReserveFunctionName", "SendFunctionName")
 
 
-def _set_environment(functions: Any, name: str, more: dict[str, str]) -> None:
+def set_environment(functions: Any, name: str, more: Mapping[str, str]) -> None:
+    """Change variables of a deployed function. Its processes end, so nothing of it should be running."""
     known = functions.get_function_configuration(FunctionName=name)["Environment"]["Variables"]
-    variables = {key: str(value) for key, value in (known | more).items()}
+    variables = {key: str(value) for key, value in {**known, **more}.items()}
     functions.update_function_configuration(FunctionName=name, Environment={"Variables": variables})
     functions.get_waiter("function_updated_v2").wait(FunctionName=name)
 

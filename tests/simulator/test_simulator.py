@@ -11,6 +11,7 @@ import urllib.request
 import boto3
 import pytest
 from botocore.config import Config
+from botocore.exceptions import ConnectionClosedError
 
 MAIL = {
     "FromEmailAddress": "shop@example.com",
@@ -144,6 +145,34 @@ def test_account_switches(ses, url):
     control(url, "PUT", "settings", {"enforcement": "SHUTDOWN"})
     with pytest.raises(ses.exceptions.AccountSuspendedException):
         ses.send_email(**MAIL)
+
+
+def test_faults(ses, url):
+    faults = [
+        {"kind": "throttle", "count": 1, "retry_after_s": 2},
+        {"kind": "error_after", "count": 1},
+        {"kind": "reset_before", "count": 1},
+        {"kind": "hang_after", "ms": 50, "count": 1},
+    ]
+    control(url, "PUT", "faults", {"faults": faults})
+    with pytest.raises(ses.exceptions.TooManyRequestsException) as raised:
+        ses.send_email(**MAIL)
+    assert raised.value.response["ResponseMetadata"]["HTTPHeaders"]["retry-after"] == "2"
+    with pytest.raises(ses.exceptions.ClientError) as raised:
+        ses.send_email(**MAIL)
+    assert raised.value.response["ResponseMetadata"]["HTTPStatusCode"] == 500
+    for _ in range(2):
+        with pytest.raises(ConnectionClosedError):
+            ses.send_email(**MAIL)
+    ses.send_email(**MAIL)
+    record = control(url, "GET", "record")
+    assert [(line["outcome"], line.get("fault")) for line in record] == [
+        ("throttled", "throttle"),
+        ("accepted", "error_after"),
+        ("failed", "reset_before"),
+        ("accepted", "hang_after"),
+        ("accepted", None),
+    ]
 
 
 @pytest.mark.parametrize(

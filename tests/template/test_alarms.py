@@ -7,10 +7,11 @@ from cloudformation import ROOT, Stack
 
 QUEUE = ("QueueName", "AWS::SQS::Queue", ["{%s.QueueName}"])
 FUNCTION = ("FunctionName", "AWS::Serverless::Function", ["{%s}"])
+BUCKET = ("BucketName", "AWS::S3::Bucket", ["{%s}"])
 # Members of a replication group are named after it, from -001 on.
 CACHE = ("CacheClusterId", "AWS::ElastiCache::ReplicationGroup", ["{%s}-001", "{%s}-002"])
 
-# What AWS publishes: (namespace, metric) -> its one dimension, the type of resource that names, and how.
+# What AWS publishes: (namespace, metric) -> the dimension, the type of resource that names, and how.
 PUBLISHED = {
     ("AWS/SQS", "ApproximateNumberOfMessagesVisible"): QUEUE,
     ("AWS/SQS", "ApproximateAgeOfOldestMessage"): QUEUE,
@@ -18,16 +19,34 @@ PUBLISHED = {
     ("AWS/Lambda", "Throttles"): FUNCTION,
     ("AWS/ElastiCache", "DatabaseMemoryUsagePercentage"): CACHE,
     ("AWS/ElastiCache", "Evictions"): CACHE,
+    ("AWS/S3", "NumberOfObjects"): BUCKET,
 }
-# What the functions emit themselves, per service and lane: metric -> the function.
-EMITTED = {"EnqueueFailed": "ReserveFunction", "ClaimFailed": "SendFunction"}
+# A further dimension that some have, always the same.
+FURTHER = {"NumberOfObjects": {"StorageType": "AllStorageTypes"}}
+# What the functions emit themselves, per service and lane.
+EMITTED = [
+    ("EnqueueFailed", "ReserveFunction"),
+    ("RedisDown", "ReserveFunction"),
+    ("RedisDown", "SendFunction"),
+    ("Blocked", "SendFunction"),
+    ("Denied", "SendFunction"),
+    ("Parked", "SendFunction"),
+    ("SentUnclaimed", "SendFunction"),
+]
+# Counts of messages that come again after their queue's visibility timeout, and lose a receive.
+FAILED = {"EnqueueFailed": "IntakeQueue"}
+# Counts of messages that are put off, and come again after this long at most.
+PUT_OFF = {"RedisDown", "Blocked", "Denied"}
+LONGEST_HOP = 900
 
 
 def emitted(stack, properties):
     """`service/lane` of an alarm on a metric of our own."""
     dimensions = {one["Name"]: one["Value"] for one in properties["Dimensions"]}
     assert dimensions.keys() == {"service", "lane"}
-    variables = stack.resources[EMITTED[properties["MetricName"]]]["Properties"]["Environment"]["Variables"]
+    function = f"{dimensions['service'].capitalize()}Function"
+    assert (properties["MetricName"], function) in EMITTED
+    variables = stack.resources[function]["Properties"]["Environment"]["Variables"]
     assert dimensions["service"] == variables["POWERTOOLS_SERVICE_NAME"]
     assert properties["Namespace"] == variables["POWERTOOLS_METRICS_NAMESPACE"]
     return f"{dimensions['service']}/{dimensions['lane']}"
@@ -38,14 +57,15 @@ def watched(stack):
     seen = []
     for path, alarm in stack.all("AWS::CloudWatch::Alarm").items():
         properties = alarm["Properties"]
-        if properties["MetricName"] in EMITTED:
+        if properties["Namespace"] == "Sendslot":
             seen.append((properties["MetricName"], emitted(stack, properties)))
             continue
-        (dimension,) = properties["Dimensions"]
+        dimensions = {one["Name"]: one["Value"] for one in properties["Dimensions"]}
         name, kind, forms = PUBLISHED[properties["Namespace"], properties["MetricName"]]
-        assert dimension["Name"] == name, path
-        assert dimension["Value"] in [form % resource for form in forms for resource in stack.all(kind)], path
-        seen.append((properties["MetricName"], dimension["Value"]))
+        value = dimensions.pop(name)
+        assert dimensions == FURTHER.get(properties["MetricName"], {}), path
+        assert value in [form % resource for form in forms for resource in stack.all(kind)], path
+        seen.append((properties["MetricName"], value))
     return seen
 
 
@@ -60,8 +80,10 @@ def test_nothing_is_watched_twice_or_forgotten(made):
     expected = {("ApproximateNumberOfMessagesVisible", f"{{{q}.QueueName}}") for q in queues if q.endswith("Dlq")}
     expected |= {("ApproximateAgeOfOldestMessage", f"{{{q}.QueueName}}") for q in queues if not q.endswith("Dlq")}
     expected |= {(m, f"{{{f}}}") for m in ("Errors", "Throttles") for f in made.all("AWS::Serverless::Function")}
-    expected |= {("EnqueueFailed", f"reserve/{lane}") for lane in ("priority", "bulk")}
-    expected |= {("ClaimFailed", f"send/{lane}") for lane in ("priority", "bulk")}
+    for metric, function in EMITTED:
+        service = function.removesuffix("Function").lower()
+        expected |= {(metric, f"{service}/{lane}") for lane in ("priority", "bulk")}
+    expected |= {("NumberOfObjects", f"{{{bucket}}}") for bucket in made.all("AWS::S3::Bucket")}
     group = "{Cache/ReplicationGroup}"
     expected |= {
         ("DatabaseMemoryUsagePercentage", f"{group}-001"),
@@ -81,7 +103,7 @@ def test_alarms_say_what_is_too_high_and_what_to_do(stack):
         assert alarm["Properties"]["TreatMissingData"] == expected, path
 
 
-@pytest.mark.parametrize(("metric", "function"), EMITTED.items())
+@pytest.mark.parametrize(("metric", "function"), EMITTED)
 def test_the_functions_emit_what_the_alarms_watch(made, metric, function):
     folder = ROOT / made.resources[function]["Properties"]["CodeUri"] / "src"
     assert any(f'"{metric}"' in path.read_text() for path in folder.rglob("*.rs")), f"{folder} has no {metric}"
@@ -94,11 +116,10 @@ def test_a_failing_lane_is_known_before_its_mail_is_dead_lettered(timeout):
     queues = stack.all("AWS::SQS::Queue")
     for path, alarm in stack.all("AWS::CloudWatch::Alarm").items():
         properties = alarm["Properties"]
-        if properties["MetricName"] not in EMITTED:
+        if properties["MetricName"] not in FAILED:
             continue
         lane = path.split("/")[0]
-        kind = {"EnqueueFailed": "IntakeQueue", "ClaimFailed": "SendQueue"}[properties["MetricName"]]
-        queue = queues[f"{lane}/{kind}"]["Properties"]
+        queue = queues[f"{lane}/{FAILED[properties['MetricName']]}"]["Properties"]
         # A lone message is seen again once per visibility timeout, so no period may be shorter.
         period = int(properties["Period"])
         assert period >= int(queue["VisibilityTimeout"])
@@ -107,6 +128,39 @@ def test_a_failing_lane_is_known_before_its_mail_is_dead_lettered(timeout):
         fires = period * properties["DatapointsToAlarm"]
         redriven = int(queue["VisibilityTimeout"]) * int(queue["RedrivePolicy"]["maxReceiveCount"])
         assert fires <= redriven / 2, path
+
+
+def test_a_single_message_that_is_put_off_fires_its_alarm_soon_and_keeps_it_on(made):
+    seen = set()
+    for path, alarm in made.all("AWS::CloudWatch::Alarm").items():
+        properties = alarm["Properties"]
+        if properties["MetricName"] not in PUT_OFF:
+            continue
+        seen.add(properties["MetricName"])
+        assert (properties["Statistic"], properties["Threshold"]) == ("Sum", 0), path
+        period, needed = properties["Period"], properties["DatapointsToAlarm"]
+        # The pauses begin at seconds, so the first counts are in the first periods.
+        assert period * needed <= 600, path
+        # So many periods always hold as many of its visits, the period that has just begun not counted.
+        assert period * (properties["EvaluationPeriods"] - 1) >= needed * LONGEST_HOP, path
+    assert seen == PUT_OFF
+
+
+@pytest.mark.parametrize("metric", ["Parked", "SentUnclaimed"])
+def test_what_has_happened_to_one_mail_is_news(made, metric):
+    alarms = [a["Properties"] for a in made.all("AWS::CloudWatch::Alarm").values()]
+    alarms = [alarm for alarm in alarms if alarm["MetricName"] == metric]
+    assert len(alarms) == 2
+    for alarm in alarms:
+        assert (alarm["Statistic"], alarm["Threshold"], alarm["DatapointsToAlarm"]) == ("Sum", 0, 1)
+        assert alarm["Period"] <= 300
+
+
+def test_parked_mail_is_remembered_before_it_is_deleted(made):
+    (alarm,) = (a["Properties"] for a in made.nested["Parking"].all("AWS::CloudWatch::Alarm").values())
+    # S3 publishes it once a day, as an average.
+    assert (alarm["Period"], alarm["EvaluationPeriods"], alarm["Statistic"]) == (86400, 1, "Average")
+    assert alarm["Threshold"] == 0
 
 
 def test_one_dead_letter_is_one_too_many(made):

@@ -110,24 +110,44 @@ def test_half_a_network_is_refused(parameters):
 
 def test_the_made_network_has_no_way_out(made):
     kinds = {r["Type"].rsplit("::", 1)[1] for r in made.nested["Network"].resources.values()}
-    assert kinds == {"VPC", "Subnet", "SecurityGroup", "VPCEndpoint"}
+    assert kinds == {"VPC", "Subnet", "SecurityGroup", "VPCEndpoint", "RouteTable", "SubnetRouteTableAssociation"}
     zones = {s["Properties"]["AvailabilityZone"] for s in made.all("AWS::EC2::Subnet").values()}
     assert len(zones) == 2
 
 
 def test_the_made_network_has_the_endpoints_the_functions_need(made):
-    endpoints = made.all("AWS::EC2::VPCEndpoint").values()
-    assert {e["Properties"]["ServiceName"] for e in endpoints} == {
-        "com.amazonaws.eu-west-1.sqs",
-        "com.amazonaws.eu-west-1.email",
-    }
+    endpoints = [endpoint["Properties"] for endpoint in made.all("AWS::EC2::VPCEndpoint").values()]
+    kinds = {e["ServiceName"].removeprefix("com.amazonaws.eu-west-1."): e["VpcEndpointType"] for e in endpoints}
+    assert kinds == {"sqs": "Interface", "email": "Interface", "s3": "Gateway"}
     for endpoint in endpoints:
-        assert endpoint["Properties"]["PrivateDnsEnabled"] is True
-        assert endpoint["Properties"]["SubnetIds"] == ["{Network/SubnetA}", "{Network/SubnetB}"]
+        if endpoint["VpcEndpointType"] == "Interface":
+            assert endpoint["PrivateDnsEnabled"] is True
+            assert endpoint["SubnetIds"] == ["{Network/SubnetA}", "{Network/SubnetB}"]
     group = made.nested["Network"].resources["EndpointSecurityGroup"]["Properties"]
     (https,) = group["SecurityGroupIngress"]
     assert (https["FromPort"], https["ToPort"]) == (443, 443)
     assert https["CidrIp"] == made.nested["Network"].resources["Vpc"]["Properties"]["CidrBlock"]
+
+
+def test_both_subnets_reach_s3_and_there_only_the_parked_mail(made):
+    network = made.nested["Network"].resources
+    endpoint = network["S3Endpoint"]["Properties"]
+    assert endpoint["RouteTableIds"] == ["{Network/RouteTable}"]
+    routes = [r["Properties"] for r in made.all("AWS::EC2::SubnetRouteTableAssociation").values()]
+    assert {route["RouteTableId"] for route in routes} == {"{Network/RouteTable}"}
+    assert sorted(route["SubnetId"] for route in routes) == sorted(f"{{{n}}}" for n in made.all("AWS::EC2::Subnet"))
+    reached = {}
+    for statement in endpoint["PolicyDocument"]["Statement"]:
+        assert statement["Effect"] == "Allow"
+        actions = statement["Action"] if isinstance(statement["Action"], list) else [statement["Action"]]
+        reached |= dict.fromkeys(actions, statement["Resource"])
+    # What the roles allow, together.
+    assert reached == {
+        "s3:ListBucket": "{Parking/Bucket.Arn}",
+        "s3:PutObject": "{Parking/Bucket.Arn}/parked/*",
+        "s3:GetObject": "{Parking/Bucket.Arn}/parked/*",
+        "s3:DeleteObject": "{Parking/Bucket.Arn}/parked/*",
+    }
 
 
 @pytest.mark.parametrize("choice", ["all made", "own VPC", "own VPC and security group"])
@@ -167,7 +187,7 @@ def test_every_engine_version_has_its_parameter_family():
 @pytest.mark.parametrize(("parameters", "actions"), [({}, []), (TOPIC, list(TOPIC.values()))])
 def test_all_alarms_go_to_the_topic_if_there_is_one(parameters, actions):
     alarms = Stack(parameters).all("AWS::CloudWatch::Alarm")
-    assert len(alarms) == 19
+    assert len(alarms) == 30
     for name, alarm in alarms.items():
         assert alarm["Properties"]["AlarmActions"] == actions, name
         assert alarm["Properties"]["OKActions"] == actions, name

@@ -21,7 +21,9 @@ BOTH = {
     "SENDSLOT_HOURLY_CAP",
     "SENDSLOT_LIMIT",
     "SENDSLOT_MAX_MESSAGE_AGE_SECONDS",
+    "SENDSLOT_PARKING_BUCKET",
     "SENDSLOT_PRIORITY_SEND_QUEUE_URL",
+    "SENDSLOT_REDIS_DOWN",
     "SENDSLOT_REDIS_URL",
     "SENDSLOT_RESERVE",
     "SENDSLOT_SLICE",
@@ -39,8 +41,12 @@ ENVIRONMENT = {
     "SendFunction": BOTH
     | {
         "SENDSLOT_BULK_SEND_DLQ_URL",
+        "SENDSLOT_BULK_UNCERTAIN",
+        "SENDSLOT_CONFIRMATION_SECONDS",
         "SENDSLOT_LEASE_SECONDS",
         "SENDSLOT_PRIORITY_SEND_DLQ_URL",
+        "SENDSLOT_PRIORITY_UNCERTAIN",
+        "SENDSLOT_SEND_CONCURRENCY",
     },
 }
 PARAMETER_OF = {
@@ -56,10 +62,20 @@ PARAMETER_OF = {
     "SENDSLOT_TENANTS": ("Tenants", "acme=acme-set:3,beta"),
     "SENDSLOT_MAX_MESSAGE_AGE_SECONDS": ("MaxMessageAgeSeconds", "3600"),
     "SENDSLOT_BUDGET": ("Budget", "other"),
+    "SENDSLOT_REDIS_DOWN": ("RedisDownPolicy", "capped"),
     "POWERTOOLS_LOG_LEVEL": ("LogLevel", "DEBUG"),
+}
+PARAMETER_OF_SEND = {
+    "SENDSLOT_PRIORITY_UNCERTAIN": ("PriorityUncertainPolicy", "park"),
+    "SENDSLOT_BULK_UNCERTAIN": ("BulkUncertainPolicy", "resend"),
+    "SENDSLOT_CONFIRMATION_SECONDS": ("ConfirmationSeconds", "5"),
+    "SENDSLOT_SEND_CONCURRENCY": ("SendMaximumConcurrency", "7"),
 }
 VPC_POLICY = "arn:aws:iam::aws:policy/service-role/AWSLambdaENIManagementAccess"
 SES = "arn:aws:ses:eu-west-1:123456789012"
+PARKING = "{Parking/Bucket.Arn}"
+# Reads that IAM knows no resources of.
+EVERYWHERE = {"ses:GetAccount"}
 
 
 def functions(stack):
@@ -116,16 +132,24 @@ def test_every_variable_is_read_and_every_variable_that_is_read_is_set():
         for file in (ROOT / "functions" / crate / "src").glob("**/*.rs"):
             code = file.read_text().partition("\nmod tests")[0]
             read |= set(re.findall(r'"((?:SENDSLOT|POWERTOOLS)_[A-Z_]+)"', code))
-    urls = {name for name in set().union(*ENVIRONMENT.values()) if name.endswith("_URL") and "REDIS" not in name}
-    # The names of the queues' variables are put together from lane and kind.
-    assert read | urls == set().union(*ENVIRONMENT.values())
+    # The names of the lanes' variables are put together from lane and kind.
+    of_lanes = {n for n in set().union(*ENVIRONMENT.values()) if re.match("SENDSLOT_(PRIORITY|BULK)_", n)}
+    assert read | of_lanes == set().union(*ENVIRONMENT.values())
 
 
 @pytest.mark.parametrize("logical", ENVIRONMENT)
 def test_the_environment_says_what_the_parameters_say(logical):
-    stack = Stack(dict(PARAMETER_OF.values()))
+    expected = PARAMETER_OF | (PARAMETER_OF_SEND if logical == "SendFunction" else {})
+    stack = Stack(dict(expected.values()))
     variables = functions(stack)[logical]["Properties"]["Environment"]["Variables"]
-    assert {name: variables[name] for name in PARAMETER_OF} == {k: v for k, (_, v) in PARAMETER_OF.items()}
+    assert {name: variables[name] for name in expected} == {k: v for k, (_, v) in expected.items()}
+
+
+@pytest.mark.parametrize("logical", ENVIRONMENT)
+def test_the_parking_bucket_is_the_one_that_is_made(stack, logical):
+    variables = functions(stack)[logical]["Properties"]["Environment"]["Variables"]
+    assert variables["SENDSLOT_PARKING_BUCKET"] == "{Parking/Bucket}"
+    assert stack.outputs["ParkingBucketName"] == "{Parking/Bucket}"
 
 
 @pytest.mark.parametrize("logical", ENVIRONMENT)
@@ -173,8 +197,14 @@ def allowed(stack, role):
     grants = {}
     for policy in stack.resources[role]["Properties"]["Policies"]:
         for statement in policy["PolicyDocument"]["Statement"]:
-            assert statement.keys() == {"Sid", "Effect", "Action", "Resource"}
+            assert statement.keys() - {"Condition"} == {"Sid", "Effect", "Action", "Resource"}
             assert statement["Effect"] == "Allow"
+            if "Condition" in statement:
+                # With a prefix, it must be this one; a mail that is gone is asked for without.
+                assert statement["Action"] == "s3:ListBucket"
+                assert statement["Condition"] == {"StringLikeIfExists": {"s3:prefix": "parked/*"}}
+            else:
+                assert statement["Action"] != "s3:ListBucket"
             actions, resources = (
                 v if isinstance(v, list) else [v] for v in (statement["Action"], statement["Resource"])
             )
@@ -183,28 +213,33 @@ def allowed(stack, role):
     return grants
 
 
-def test_reserve_may_only_move_messages(stack):
+def test_reserve_may_only_move_messages_and_release_parked_ones(stack):
     assert allowed(stack, "ReserveRole") == {
         "sqs:ReceiveMessage": lanes(".Arn", "IntakeQueue"),
         "sqs:DeleteMessage": lanes(".Arn", "IntakeQueue"),
         "sqs:GetQueueAttributes": lanes(".Arn", "IntakeQueue"),
         "sqs:SendMessage": lanes(".Arn", "IntakeQueue", "SendQueue", "IntakeDlq"),
+        "s3:ListBucket": {PARKING},
+        "s3:GetObject": {f"{PARKING}/parked/*"},
+        "s3:DeleteObject": {f"{PARKING}/parked/*"},
         "logs:CreateLogStream": {"{ReserveLogs.Arn}"},
         "logs:PutLogEvents": {"{ReserveLogs.Arn}"},
     }
 
 
-def test_send_may_move_messages_and_send_mail(stack):
+def test_send_may_move_messages_send_mail_and_park_it(stack):
     mail = {f"{SES}:identity/*", f"{SES}:configuration-set/*", f"{SES}:template/*"}
     assert allowed(stack, "SendRole") == {
         "ses:SendEmail": mail,
         "ses:SendRawEmail": mail,
         "ses:SendTemplatedEmail": mail,
+        "ses:GetAccount": {"*"},
         "sqs:ReceiveMessage": lanes(".Arn", "SendQueue"),
         "sqs:DeleteMessage": lanes(".Arn", "SendQueue"),
         "sqs:GetQueueAttributes": lanes(".Arn", "SendQueue"),
         "sqs:ChangeMessageVisibility": lanes(".Arn", "SendQueue"),
         "sqs:SendMessage": lanes(".Arn", "SendQueue", "SendDlq"),
+        "s3:PutObject": {f"{PARKING}/parked/*"},
         "logs:CreateLogStream": {"{SendLogs.Arn}"},
         "logs:PutLogEvents": {"{SendLogs.Arn}"},
     }
@@ -248,7 +283,7 @@ def test_only_send_may_send_mail_and_nobody_may_do_anything_at_all(stack):
     for role in stack.all("AWS::IAM::Role"):
         for action, resources in allowed(stack, role).items():
             assert "*" not in action, role
-            assert "*" not in resources, role
+            assert ("*" in resources) == (action in EVERYWHERE), role
             assert not action.startswith("ses:") or role == "SendRole", role
 
 

@@ -7,7 +7,7 @@ use sendslot_runtime::queue::NotSent;
 use serde::{Serialize, Serializer, ser::Error};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
-use crate::error::HandlerError;
+use crate::{error::HandlerError, release::Released};
 
 /// Which request an outcome is of.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub(crate) struct Ticket {
     pub(crate) send_id: Option<SendId>,
     /// Its lane; that of the default when it has none.
     pub(crate) lane: Lane,
-    /// Whether it asks for the first time: it has not waited.
+    /// Whether it comes for the first time: it was not put back on its queue.
     pub(crate) fresh: bool,
 }
 
@@ -31,6 +31,8 @@ pub enum Answer {
         /// The results.
         results: Vec<DirectResult>,
     },
+    /// To an operator who released parked mail.
+    Released(Released),
 }
 
 /// What a direct caller is told of one request.
@@ -97,10 +99,28 @@ pub enum Status {
 /// What became of one request, with what is needed to tell.
 #[derive(Clone, Debug)]
 pub(crate) enum Outcome {
-    Booked { slot: Moment, delay: Millis },
-    Waiting { delay: Millis, estimate: Millis },
-    Slot { slot: Moment, delay: Millis },
-    RetryAfter { delay: Millis },
+    Booked {
+        slot: Moment,
+        delay: Millis,
+    },
+    /// Redis can't be used: it waits, or is on its send queue without a slot.
+    Held {
+        delay: Millis,
+    },
+    Unbooked {
+        now: Moment,
+    },
+    Waiting {
+        delay: Millis,
+        estimate: Millis,
+    },
+    Slot {
+        slot: Moment,
+        delay: Millis,
+    },
+    RetryAfter {
+        delay: Millis,
+    },
     Refused(Refusal),
     Failed(Failure),
 }
@@ -127,6 +147,15 @@ impl From<Outcome> for Status {
                 slot,
                 slot_ms: slot.0,
                 wait_ms: delay.0,
+            },
+            Outcome::Unbooked { now } => Self::Booked {
+                slot: now,
+                slot_ms: now.0,
+                wait_ms: 0,
+            },
+            Outcome::Held { delay } => Self::Waiting {
+                wait_ms: delay.0,
+                estimate_ms: delay.0,
             },
             Outcome::Waiting { delay, estimate } => Self::Waiting {
                 wait_ms: delay.0,

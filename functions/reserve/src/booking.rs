@@ -35,7 +35,11 @@ impl Undone {
                 standing: Standing::Left { place: wait.place },
                 ..ask.clone()
             }),
-            Booking::Wait(_) | Booking::UnknownTenant | Booking::OverCap | Booking::Left => {}
+            Booking::Wait(_)
+            | Booking::UnknownTenant
+            | Booking::OverCap
+            | Booking::Left
+            | Booking::Blocked(_) => {}
         }
     }
 }

@@ -25,6 +25,12 @@ pub enum HandlerError {
     /// A record of a queue that isn't an intake queue of ours.
     #[error(transparent)]
     UnknownQueue(#[from] UnknownQueue),
+    /// A release that isn't one.
+    #[error("release: {0}")]
+    BadRelease(String),
+    /// The bucket of parked mail can't be used. What is there stays there.
+    #[error("parked mail can't be had: {0}")]
+    Parking(String),
     /// No slots could be had. A queue's messages come again; a direct caller must hand them in again.
     #[error("nothing was booked, hand the messages in again: {0}")]
     Schedule(String),

@@ -5,17 +5,21 @@ use std::collections::HashMap;
 
 use aws_lambda_events::sqs::{SqsMessage, SqsMessageAttribute};
 use sendslot_domain::{Lane, Moment};
-use sendslot_runtime::{ByLane, Queue};
+use sendslot_runtime::{ByLane, Queue, queue::received_before};
 use serde::{Deserialize, Deserializer, de::Error};
 use serde_json::value::RawValue;
 
-use crate::error::HandlerError;
+use crate::{error::HandlerError, release::Release};
 
 /// How many requests a direct caller may hand in at once. Lambda takes 6 MB a call anyway.
 pub const MAX_DIRECT: usize = 1000;
 
 /// A waiting message's place in its line.
 pub const PLACE: &str = "SendslotPlace";
+/// How often a message was held because Redis could not be used.
+pub const HOLDS: &str = "SendslotHolds";
+/// Since when somebody may have worked on a message that this is a copy of, in Unix milliseconds.
+pub const SUSPECT: &str = "SendslotSuspectSince";
 /// When a waiting or dead-lettered message reached us, in Unix milliseconds.
 pub const FIRST_SEEN: &str = "SendslotFirstSeen";
 /// Why a message is dead-lettered: a [`sendslot_mail::Refusal::code`].
@@ -23,8 +27,8 @@ pub const REASON: &str = "SendslotReason";
 /// The same in words.
 pub const DETAIL: &str = "SendslotDetail";
 
-/// Either `{"Records": […]}`, as Lambda hands over messages of a queue, or `{"messages": […]}`, with
-/// `"enqueue": false` for slots only.
+/// One of `{"Records": […]}`, as Lambda hands over messages of a queue; `{"messages": […]}`, with
+/// `"enqueue": false` for slots only; and `{"release": {…}}` for parked mail ([`crate::release`]).
 ///
 /// The Lambda runtime answers and logs why one can't be read, and serde would quote what it found, which
 /// may be an address: the error says where it stands and nothing else.
@@ -38,6 +42,7 @@ struct Form {
     /// As text: a request is read strictly, and may have to wait on a queue as it is.
     messages: Option<Vec<Box<RawValue>>>,
     enqueue: Option<bool>,
+    release: Option<Release>,
 }
 
 impl<'de> Deserialize<'de> for Event {
@@ -65,6 +70,14 @@ pub(crate) struct Incoming {
     pub(crate) place: Option<u64>,
     /// When it first reached us.
     pub(crate) first_seen: Moment,
+    /// Whether it is a copy that was put back on its queue: it was accepted when it came first.
+    pub(crate) put_back: bool,
+    /// How often it was held because Redis could not be used.
+    pub(crate) holds: u32,
+    /// Since when somebody may have put it on its send queue before.
+    pub(crate) suspect_since: Option<Moment>,
+    /// Since when another may be at it: SQS has handed it over before.
+    pub(crate) received_before: Option<Moment>,
 }
 
 /// An event, told apart.
@@ -75,6 +88,8 @@ pub(crate) enum Batch {
     Direct(Vec<Incoming>),
     /// Requests of a direct caller for slots only, as JSON.
     SlotsOnly(Vec<String>),
+    /// An operator's request to release parked mail.
+    Release(Release),
 }
 
 impl Event {
@@ -87,7 +102,14 @@ impl Event {
             records,
             messages,
             enqueue,
+            release,
         }) = self;
+        if let Some(release) = release {
+            return match (records, messages) {
+                (None, None) => Ok(Batch::Release(release)),
+                _ => Err(HandlerError::UnknownEvent),
+            };
+        }
         match (records, messages) {
             (Some(records), None) => {
                 let records = records
@@ -110,6 +132,10 @@ impl Event {
                     queue: None,
                     place: None,
                     first_seen: now,
+                    put_back: false,
+                    holds: 0,
+                    suspect_since: None,
+                    received_before: None,
                 };
                 Ok(Batch::Direct(messages.into_iter().map(direct).collect()))
             }
@@ -143,10 +169,18 @@ fn queued(
         .attributes
         .get("SentTimestamp")
         .and_then(|text| text.parse().ok());
-    let first_seen = number(&record.message_attributes, FIRST_SEEN)
-        .or(sent)
-        .unwrap_or(now.0);
+    let seen_before = number(&record.message_attributes, FIRST_SEEN);
+    // What was dead-lettered has a first seen, too, and was not accepted then.
+    let put_back = seen_before.is_some() && !record.message_attributes.contains_key(REASON);
+    let first_seen = seen_before.or(sent).unwrap_or(now.0);
+    let received_before = received_before(&record.attributes);
+    let known = number(&record.message_attributes, SUSPECT).map(Moment);
+    let holds = number(&record.message_attributes, HOLDS).unwrap_or_default();
     let incoming = Incoming {
+        holds: u32::try_from(holds).unwrap_or(u32::MAX),
+        put_back,
+        suspect_since: received_before.into_iter().chain(known).min(),
+        received_before,
         text: record.body.unwrap_or_default(),
         queue: Some(lane),
         place: number(&record.message_attributes, PLACE),

@@ -3,10 +3,10 @@
 use std::collections::{HashMap, hash_map::Entry};
 
 use futures_util::future::join_all;
-use sendslot_domain::{Lane, Millis, Moment, SendId, TenantName};
+use sendslot_domain::{Lane, Millis, Moment, SendId, TenantName, outcome::hold_for};
 use sendslot_mail::{Refusal, SendRequest, request};
 use sendslot_runtime::{
-    ByLane, Metrics, Queue, ReserveSettings,
+    ByLane, Metrics, Queue, RedisDown, ReserveSettings,
     queue::{self, Attribute, MAX_DELAY_SECONDS, Message, NotSent, SendBatch},
 };
 use sendslot_schedule::{Ask, Booking, Slot, Standing};
@@ -15,19 +15,25 @@ use crate::{
     answer::{Answer, Failure, Outcome, Ticket},
     booking::{self, NotBooked, Undone},
     error::HandlerError,
-    event::{Batch, DETAIL, Event, FIRST_SEEN, Incoming, PLACE, REASON},
-    ports::Book,
+    event::{Batch, DETAIL, Event, FIRST_SEEN, HOLDS, Incoming, PLACE, REASON, SUSPECT},
+    ports::{Book, Parked},
     slots,
 };
 
 /// The longest delay of a message.
 const MAX_DELAY: Millis = Millis::from_secs(MAX_DELAY_SECONDS as u64);
 
+/// What nobody may send now asks again within so long after somebody may.
+const AFTER_BLOCK: Millis = Millis::from_secs(60);
+/// How long after the horizon what another invocation has booked has gone: its run, and mail that was late.
+const SETTLED_AFTER: Millis = Millis::from_secs(60);
+
 /// The reserve function.
-pub struct Reserve<B, Q> {
-    schedule: B,
-    queues: Q,
-    settings: ReserveSettings,
+pub struct Reserve<B, Q, S> {
+    pub(crate) schedule: B,
+    pub(crate) queues: Q,
+    pub(crate) parked: S,
+    pub(crate) settings: ReserveSettings,
 }
 
 /// A valid request.
@@ -59,12 +65,13 @@ struct Mailbag {
 /// Which outcome is known of which request.
 type Done = Vec<(usize, Outcome)>;
 
-impl<B: Book, Q: SendBatch> Reserve<B, Q> {
+impl<B: Book, Q: SendBatch, S: Parked> Reserve<B, Q, S> {
     /// The function with what it works on.
-    pub const fn new(schedule: B, queues: Q, settings: ReserveSettings) -> Self {
+    pub const fn new(schedule: B, queues: Q, parked: S, settings: ReserveSettings) -> Self {
         Self {
             schedule,
             queues,
+            parked,
             settings,
         }
     }
@@ -92,6 +99,7 @@ impl<B: Book, Q: SendBatch> Reserve<B, Q> {
                 let metrics = self.report(&outcomes);
                 (Answer::direct(outcomes)?, metrics)
             }
+            Batch::Release(release) => (Answer::Released(self.release(release).await?), Vec::new()),
             Batch::SlotsOnly(_) if !self.settings.slots_only => {
                 return Err(HandlerError::SlotsOnly);
             }
@@ -114,7 +122,7 @@ impl<B: Book, Q: SendBatch> Reserve<B, Q> {
         let mut bags = ByLane::<Mailbag>::default();
         let mut firsts = Firsts::default();
         for (index, incoming) in batch.into_iter().enumerate() {
-            let fresh = incoming.place.is_none();
+            let fresh = !incoming.put_back;
             let admitted = self.admit(&incoming, now);
             let (lane, send_id) = match &admitted {
                 Ok((lane, request)) => (*lane, Some(request.send_id.clone())),
@@ -131,6 +139,11 @@ impl<B: Book, Q: SendBatch> Reserve<B, Q> {
             let bag = bags.get_mut(lane);
             let known = admitted.map(|(_, request)| (firsts.check(index, &request), request));
             if let Ok((First::Itself, request)) = known {
+                if let Some(wait) = self.another_may_be_at_it(&incoming, now) {
+                    let place = incoming.place;
+                    bag.intake.push(waiting(index, incoming, place, wait, wait));
+                    continue;
+                }
                 ready.get_mut(lane).push(Ready {
                     index,
                     incoming,
@@ -163,13 +176,15 @@ impl<B: Book, Q: SendBatch> Reserve<B, Q> {
                 }
             }
             Err(NotBooked { why, undone }) => {
-                let failed = ready.priority.iter().chain(&ready.bulk);
-                done.extend(failed.map(|r| {
-                    let failure = Failure::Schedule(why.to_string());
-                    (r.index, Outcome::Failed(failure))
-                }));
                 bags.priority.undone = undone.priority;
                 bags.bulk.undone = undone.bulk;
+                let ByLane { priority, bulk } = ready;
+                let why = why.to_string();
+                for (lane, ready) in [(Lane::Priority, priority), (Lane::Bulk, bulk)] {
+                    for ready in ready {
+                        self.without_redis(lane, ready, now, &why, bags.get_mut(lane), &mut done);
+                    }
+                }
             }
         }
         let ByLane { priority, bulk } = bags;
@@ -204,6 +219,69 @@ impl<B: Book, Q: SendBatch> Reserve<B, Q> {
             return Err(Refusal::TooOld);
         }
         Ok((lane, request))
+    }
+
+    /// How long to wait before a message that SQS has handed over before is looked at: whoever had it then may be at it, or
+    /// have booked it. After that, what it booked has gone, and this is a copy of it; or it never booked. (A message that
+    /// comes back after its visibility timeout has waited longer already.)
+    fn another_may_be_at_it(&self, incoming: &Incoming, now: Moment) -> Option<Millis> {
+        let horizon = self.settings.common.seed.budget.horizon();
+        let settled = incoming.received_before? + Millis(horizon.0 + SETTLED_AFTER.0);
+        Some(now.until(settled)).filter(|left| left.0 > 0)
+    }
+
+    /// Redis can't be used. A message of a queue goes back to it, for longer each time, or to its send queue without a slot,
+    /// where the workers keep the pace; a direct caller is told.
+    fn without_redis(
+        &self,
+        lane: Lane,
+        ready: Ready,
+        now: Moment,
+        why: &str,
+        bag: &mut Mailbag,
+        done: &mut Done,
+    ) {
+        let Ready {
+            index,
+            mut incoming,
+            request,
+        } = ready;
+        match self.settings.common.redis_down {
+            RedisDown::Capped => {
+                let mut envelope =
+                    request.into_envelope(lane, now, Vec::new(), incoming.first_seen);
+                envelope.suspect_since = incoming.suspect_since;
+                let slip = Slip {
+                    index,
+                    there: Outcome::Unbooked { now },
+                    not_there: Failure::Enqueue,
+                    booked: None,
+                };
+                match envelope.to_json() {
+                    Ok(body) => bag.send.push((
+                        Message {
+                            body,
+                            ..Message::default()
+                        },
+                        slip,
+                    )),
+                    Err(error) => {
+                        let failure = Failure::Envelope(error.to_string());
+                        done.push((index, Outcome::Failed(failure)));
+                    }
+                }
+            }
+            RedisDown::Hold if incoming.queue.is_none() => {
+                let failure = Failure::Schedule(why.to_owned());
+                done.push((index, Outcome::Failed(failure)));
+            }
+            RedisDown::Hold => {
+                let half = hold_for(incoming.holds).0 / 2;
+                let delay = Millis(half + rand::random_range(0..=half));
+                incoming.holds = incoming.holds.saturating_add(1);
+                bag.intake.push(held(index, incoming, delay));
+            }
+        }
     }
 
     /// Puts a lane's messages on its queues, and undoes the bookings of those that didn't get there.
@@ -249,7 +327,7 @@ impl<B: Book, Q: SendBatch> Reserve<B, Q> {
         for lane in Lane::ALL {
             let mut metrics = Metrics::new(&common.namespace, &common.service, Some(lane));
             let here = outcomes.iter().filter(|(ticket, _)| ticket.lane == lane);
-            let mut count = [0_usize; 7];
+            let mut count = [0_usize; 8];
             let [
                 accepted,
                 booked,
@@ -258,6 +336,7 @@ impl<B: Book, Q: SendBatch> Reserve<B, Q> {
                 failed,
                 slots_only,
                 retry_after,
+                redis_down,
             ] = &mut count;
             for (ticket, outcome) in here {
                 let send_id = ticket.send_id.as_ref().map(SendId::as_str);
@@ -267,6 +346,7 @@ impl<B: Book, Q: SendBatch> Reserve<B, Q> {
                         metrics.longest("BookedAheadMs", *delay);
                     }
                     Outcome::Waiting { .. } => *waiting += 1,
+                    Outcome::Held { .. } | Outcome::Unbooked { .. } => *redis_down += 1,
                     // Booked, but not accepted: nothing of the mail is here.
                     Outcome::Slot { delay, .. } => {
                         *booked += 1;
@@ -292,7 +372,7 @@ impl<B: Book, Q: SendBatch> Reserve<B, Q> {
                 }
                 *accepted += usize::from(ticket.fresh);
             }
-            if count == [0; 7] {
+            if count == [0; 8] {
                 continue;
             }
             let [
@@ -303,6 +383,7 @@ impl<B: Book, Q: SendBatch> Reserve<B, Q> {
                 failed,
                 slots_only,
                 retry_after,
+                redis_down,
             ] = count;
             tracing::info!(
                 lane = lane.as_str(),
@@ -313,6 +394,7 @@ impl<B: Book, Q: SendBatch> Reserve<B, Q> {
                 failed,
                 slots_only,
                 retry_after,
+                redis_down,
                 "batch"
             );
             metrics.count("Accepted", accepted);
@@ -320,6 +402,7 @@ impl<B: Book, Q: SendBatch> Reserve<B, Q> {
             metrics.count("Waiting", waiting);
             metrics.count("Refused", refused);
             metrics.count("EnqueueFailed", failed);
+            metrics.count("RedisDown", redis_down);
             if self.settings.slots_only {
                 metrics.count("SlotsOnly", slots_only);
             }
@@ -420,10 +503,18 @@ fn pack(lane: Lane, ready: Ready, booking: &Booking, bag: &mut Mailbag, done: &m
     let ask = ready.ask();
     let Ready {
         index,
-        incoming,
+        mut incoming,
         request,
     } = ready;
+    incoming.holds = 0; // Redis is there
     match booking {
+        Booking::Blocked(left) => {
+            // It asks again as it is, soon after somebody may send.
+            let delay = Millis(left.0 + rand::random_range(0..=AFTER_BLOCK.0.min(left.0)));
+            let place = incoming.place;
+            bag.intake
+                .push(waiting(index, incoming, place, delay, *left));
+        }
         Booking::UnknownTenant => refuse(index, incoming, Refusal::UnknownTenant, bag, done),
         Booking::OverCap => refuse(index, incoming, Refusal::OverCap, bag, done),
         Booking::Left => {
@@ -450,7 +541,8 @@ fn pack(lane: Lane, ready: Ready, booking: &Booking, bag: &mut Mailbag, done: &m
         }
         Booking::Slot(slot) => {
             let Slot { at, delay, cells } = slot.clone();
-            let envelope = request.into_envelope(lane, at, cells, incoming.first_seen);
+            let mut envelope = request.into_envelope(lane, at, cells, incoming.first_seen);
+            envelope.suspect_since = incoming.suspect_since;
             match envelope.to_json() {
                 Ok(body) => {
                     let message = Message {
@@ -487,6 +579,11 @@ fn waiting(
     let delay = delay.clamp(Millis::from_secs(1), MAX_DELAY);
     let mut attributes = vec![Attribute::number(FIRST_SEEN, incoming.first_seen.0)];
     attributes.extend(place.map(|place| Attribute::number(PLACE, place)));
+    let suspect = incoming.suspect_since;
+    attributes.extend(suspect.map(|since| Attribute::number(SUSPECT, since.0)));
+    if incoming.holds > 0 {
+        attributes.push(Attribute::number(HOLDS, u64::from(incoming.holds)));
+    }
     let message = Message {
         body: incoming.text,
         delay_seconds: seconds(delay),
@@ -501,9 +598,17 @@ fn waiting(
     (message, slip)
 }
 
+/// A request that goes back to its intake queue for a while, since Redis can't be used.
+fn held(index: usize, incoming: Incoming, delay: Millis) -> (Message, Slip) {
+    let place = incoming.place;
+    let (message, slip) = waiting(index, incoming, place, delay, delay);
+    let there = Outcome::Held { delay };
+    (message, Slip { there, ..slip })
+}
+
 /// Whole seconds of a delay that was checked against [`MAX_DELAY`], rounded down: a message surfaces
 /// up to a second early and waits the rest in the worker.
-fn seconds(delay: Millis) -> u16 {
+pub(crate) fn seconds(delay: Millis) -> u16 {
     let seconds = delay.whole_secs();
     debug_assert!(seconds <= MAX_DELAY.whole_secs());
     u16::try_from(seconds).unwrap_or(MAX_DELAY_SECONDS)

@@ -10,6 +10,8 @@
 //! - [`event`]: what an invocation is given.
 //! - [`handler`]: the way of a batch, without AWS or Redis.
 //! - `slots`: the way of slots only, for mail that somebody else sends.
+//! - [`release`]: parked mail on its way again.
+//! - [`s3`]: where it is parked.
 //! - `booking`: slots from the schedule, one call per lane, and back to it.
 //! - [`answer`]: what became of each request, as SQS and direct callers are told.
 //! - [`error`]: why an invocation fails as a whole.
@@ -21,6 +23,8 @@ pub mod error;
 pub mod event;
 pub mod handler;
 pub mod ports;
+pub mod release;
+pub mod s3;
 mod slots;
 
 pub use answer::Answer;

@@ -3,7 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use lambda_runtime::{Error, LambdaEvent, service_fn, tracing::Instrument};
-use reserve::{Event, Reserve};
+use reserve::{Event, Reserve, s3::Bucket};
 use sendslot_domain::Moment;
 use sendslot_runtime::{ReserveSettings, Seeded, aws, logs};
 
@@ -12,9 +12,11 @@ async fn main() -> Result<(), Error> {
     logs::init();
     let settings = ReserveSettings::from_env()?;
     let schedule = Seeded::connect(&settings.common)?;
-    let sqs = aws_sdk_sqs::Client::new(&aws::config(aws::RetryConfig::standard()).await);
+    let config = aws::config(aws::RetryConfig::standard()).await;
+    let sqs = aws_sdk_sqs::Client::new(&config);
+    let parked = Bucket::new((&config).into(), settings.common.parking_bucket.clone());
     let service = settings.common.service.clone();
-    let reserve = &Reserve::new(schedule, sqs, settings);
+    let reserve = &Reserve::new(schedule, sqs, parked, settings);
     lambda_runtime::run(service_fn(|event: LambdaEvent<Event>| {
         let span = logs::invocation(&service, &event.context);
         let handled = async move {

@@ -3,8 +3,11 @@
 
 use std::future::Future;
 
-use sendslot_domain::Lane;
-use sendslot_runtime::Seeded;
+use sendslot_domain::{Lane, TenantName};
+use sendslot_runtime::{
+    Seeded,
+    parking::{ParkedKey, Reason},
+};
 use sendslot_schedule::{Ask, Booking, ScheduleError, Unused};
 
 /// Books slots and gives them back.
@@ -22,6 +25,37 @@ pub trait Book: Sync {
         lane: Lane,
         unused: &[Unused],
     ) -> impl Future<Output = Result<(), ScheduleError>> + Send;
+
+    /// Lets a tenant send again, as [`sendslot_schedule::Schedule::resume`] does.
+    fn resume(&self, tenant: &TenantName)
+    -> impl Future<Output = Result<(), ScheduleError>> + Send;
+}
+
+/// Where mail is parked.
+pub trait Parked: Sync {
+    /// The keys of a tenant's mail that is parked for this reason, oldest first, so many at most.
+    ///
+    /// # Errors
+    /// What went wrong.
+    fn oldest(
+        &self,
+        tenant: &TenantName,
+        reason: Reason,
+        most: usize,
+    ) -> impl Future<Output = Result<Vec<ParkedKey>, String>> + Send;
+
+    /// A parked mail; nothing if it is gone.
+    ///
+    /// # Errors
+    /// What went wrong.
+    fn fetch(&self, key: &ParkedKey)
+    -> impl Future<Output = Result<Option<String>, String>> + Send;
+
+    /// Removes a parked mail.
+    ///
+    /// # Errors
+    /// What went wrong.
+    fn remove(&self, key: &ParkedKey) -> impl Future<Output = Result<(), String>> + Send;
 }
 
 impl Book for Seeded {
@@ -33,5 +67,15 @@ impl Book for Seeded {
     async fn release(&self, lane: Lane, unused: &[Unused]) -> Result<(), ScheduleError> {
         self.call(|schedule| async move { schedule.release(lane, unused).await })
             .await
+    }
+
+    async fn resume(&self, tenant: &TenantName) -> Result<(), ScheduleError> {
+        let was = self
+            .call(|schedule| async move { schedule.resume(tenant).await })
+            .await?;
+        if was {
+            tracing::info!(%tenant, "resumed");
+        }
+        Ok(())
     }
 }

@@ -82,6 +82,7 @@ fn outcome(booking: &Booking) -> Outcome {
             delay: *delay,
         },
         Booking::Wait(wait) => Outcome::RetryAfter { delay: wait.delay },
+        Booking::Blocked(left) => Outcome::RetryAfter { delay: *left },
         Booking::UnknownTenant => Outcome::Refused(Refusal::UnknownTenant),
         Booking::OverCap => Outcome::Refused(Refusal::OverCap),
         Booking::Left => {

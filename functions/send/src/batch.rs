@@ -1,40 +1,49 @@
 //! The way of a batch, without AWS or Redis.
 //!
-//! 1. Unreadable and expired messages are sorted out.
-//! 2. One claim for all others: it says which may go and when.
-//! 3. Each goes at its moment, beside the others, in one request.
-//! 4. One commit: marks for what was sent, and claims given up for what wasn't.
-//! 5. One booking for all that have to go another time, unless the commit failed: they come back.
-//! 6. The queues: put back, dead-letter, hide. Only then may SQS delete the old messages; those whose
-//!    step here failed are named in the answer and come back instead.
+//! 1. Unreadable messages are sorted out.
+//! 2. One claim for all others: it says which may go and when, and what is known of the rest. When Redis can't be
+//!    used, that is what [`crate::away`] does instead.
+//! 3. Each goes at its moment, beside the others, in one request ([`crate::go`]). What its answer means for all other mail
+//!    is told to Redis at once.
+//! 4. One commit: marks for what is known, and claims given up for what wasn't sent.
+//! 5. One booking for all that have to go another time.
+//! 6. The bucket of parked mail, then the queues ([`crate::settle`]): put back, dead-letter, hide. Only then may SQS delete the
+//!    old messages; those whose step here failed are named in the answer and come back instead.
 //! 7. The slots that nobody will use go back to the schedule: those of messages that are done with, or have
 //!    a new one, without having drawn a grant, and new ones of messages that come back. Where a grant was
 //!    drawn, the guard has spent it, whatever came of the send, and nobody else could use the slot.
 //!
 //! The commit goes before everything that a later failure could cut short, so that what was sent is
 //! marked as early as possible, and a message put back never meets its own old claim.
+//!
+//! A message comes back by itself (and spends one of its receives) only when SQS fails, or the function does; in all
+//! other cases a copy takes its place. What has to be known of it travels in the copy.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, sync::atomic::AtomicBool, time::Duration};
 
 use aws_lambda_events::sqs::{SqsBatchResponse, SqsEvent, SqsMessage};
-use futures_util::future::join_all;
 use sendslot_domain::{
     Lane, Millis, Moment, TenantName,
-    outcome::{Next, Outcome, longest_jitter},
+    outcome::{Consequence, Counts, Next, Outcome, Tries},
 };
 use sendslot_mail::{Envelope, Refusal};
 use sendslot_runtime::{
-    Metrics, Queue, SendSettings,
+    Metrics, SendSettings, UncertainPolicy,
     lanes::UnknownQueue,
-    queue::{self, Attribute, MAX_DELAY_SECONDS, NotSent, SendBatch},
+    parking::Reason,
+    queue::{self, SendBatch},
 };
 use sendslot_schedule::{
-    Ask, Booking, Claim, ClaimAsk, End, Ending, ScheduleError, Standing, Terms, Unused,
+    Ask, Booking, Claim, ClaimAsk, End, Ended, Ending, ScheduleError, Standing, Terms, Unused,
 };
-use tokio::time::{Instant, error::Elapsed, sleep, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, error::Elapsed, sleep, timeout, timeout_at};
 use tracing::{error, info, warn};
 
-use crate::ports::{Claims, Outgoing, Provider, Reply, Slots, Visibility};
+use crate::{
+    go::{Granted, Run, Tried},
+    message::{Fate, Message, Record, delay_seconds, unused, up_to},
+    ports::{Brakes, Claims, Parking, Provider, Reply, Slots, Visibility},
+};
 
 /// The longest that a message waits for its moment inside an invocation. Further away, it goes back to
 /// the queue, where waiting costs nothing.
@@ -44,19 +53,21 @@ pub const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 /// What is kept of an invocation's time for everything after the last send: with a function timeout that
 /// is not longer than this and [`SEND_TIMEOUT`] together, nothing would ever be sent.
 ///
-/// Whatever Redis and SQS do, it is enough. At their longest, after the last send:
+/// Whatever Redis, S3 and SQS do, it is enough. At their longest, after the last send:
 ///
 /// | part | takes | ends at |
 /// |---|---|---|
-/// | commit: three times `COMMIT_TIMEOUT`, and the pauses of 50 and 100 ms | 3.15 s | 3.15 s |
-/// | booking: `BOOK_TIMEOUT` | 0.5 s | 3.65 s |
-/// | queues: what is left until `SETTLED_AFTER`, at least | 0.85 s | 4.5 s |
-/// | release: `RELEASE_TIMEOUT` | 0.25 s | 4.75 s |
-/// | metrics and the answer | 0.25 s | 5 s |
+/// | telling Redis what the send means for others | 0.5 s | 0.5 s |
+/// | commit: three times `COMMIT_TIMEOUT`, and the pauses of 50 and 100 ms | 3.15 s | 3.65 s |
+/// | booking: `BOOK_TIMEOUT` | 0.5 s | 4.15 s |
+/// | parking: `PARK_TIMEOUT` | 1 s | 5.15 s |
+/// | queues: what is left until `SETTLED_AFTER` from the commit, at least | 0.85 s | 6 s |
+/// | release: `RELEASE_TIMEOUT` | 0.25 s | 6.25 s |
+/// | metrics and the answer | 0.75 s | 7 s |
 ///
-/// After a commit that failed there is no booking and no release: Redis would hardly answer those, a message
-/// put back would meet its own old claim, and the queues get the time.
-pub const CLOSING: Duration = Duration::from_secs(5);
+/// After a commit that failed there is no booking and no release: Redis would hardly answer those, and the queues get the
+/// time.
+pub const CLOSING: Duration = Duration::from_secs(7);
 /// How much longer Redis remembers a send id than any message may live.
 const MEMORY_MARGIN: Millis = Millis::from_secs(86_400);
 /// The pauses between the tries to commit, and so their number.
@@ -69,36 +80,47 @@ const COMMIT_PAUSES: [Duration; 3] = [
 const COMMIT_TIMEOUT: Duration = Duration::from_secs(1);
 /// The longest that the booking may take.
 const BOOK_TIMEOUT: Duration = Duration::from_millis(500);
-/// How long after the last send the queues must have been told.
-const SETTLED_AFTER: Duration = Duration::from_millis(4_500);
+/// How long after the commit begins the queues must have been told.
+const SETTLED_AFTER: Duration = Duration::from_millis(5_500);
 /// The longest that the release may take.
 const RELEASE_TIMEOUT: Duration = Duration::from_millis(250);
+/// What nobody may send now comes back within so long after somebody may.
+const AFTER_BLOCK: Millis = Millis::from_secs(60);
 
 /// The counts of a batch; each is there in every batch, zero or not.
-pub const COUNTS: [&str; 13] = [
-    "ClaimFailed",
+pub const COUNTS: [&str; 21] = [
+    "RedisDown",
     "Sent",
     "SentUncommitted",
+    "SentUnclaimed",
     "Throttled",
+    "Failed",
     "Retried",
     "Rebooked",
     "Early",
     "Rejected",
+    "Suppressed",
     "Uncertain",
+    "Confirmed",
     "Expired",
     "Duplicate",
     "Held",
+    "Paused",
+    "Parked",
+    "Blocked",
+    "Denied",
     "DeadLettered",
 ];
 
 /// Sends batches.
 #[derive(Clone, Debug)]
-pub struct Sender<R, P, Q> {
-    redis: R,
-    provider: P,
-    queues: Q,
-    settings: SendSettings,
-    configuration_sets: HashMap<TenantName, Option<String>>,
+pub struct Sender<R, P, Q, B> {
+    pub(crate) redis: R,
+    pub(crate) provider: P,
+    pub(crate) queues: Q,
+    pub(crate) bucket: B,
+    pub(crate) settings: SendSettings,
+    pub(crate) configuration_sets: HashMap<TenantName, Option<String>>,
 }
 
 /// What is known of the invocation that a batch came with.
@@ -112,9 +134,15 @@ pub struct Invocation {
     pub deadline: Instant,
 }
 
-impl<R: Claims + Slots, P: Provider, Q: SendBatch + Visibility> Sender<R, P, Q> {
+impl<R, P, Q, B> Sender<R, P, Q, B>
+where
+    R: Claims + Brakes + Slots,
+    P: Provider,
+    Q: SendBatch + Visibility,
+    B: Parking,
+{
     /// A sender with these parts.
-    pub fn new(redis: R, provider: P, queues: Q, settings: SendSettings) -> Self {
+    pub fn new(redis: R, provider: P, queues: Q, bucket: B, settings: SendSettings) -> Self {
         let tenants = settings.common.seed.tenants.iter().cloned();
         let configuration_sets = tenants
             .map(|tenant| (tenant.name, tenant.configuration_set))
@@ -123,6 +151,7 @@ impl<R: Claims + Slots, P: Provider, Q: SendBatch + Visibility> Sender<R, P, Q> 
             redis,
             provider,
             queues,
+            bucket,
             settings,
             configuration_sets,
         }
@@ -172,8 +201,9 @@ impl<R: Claims + Slots, P: Provider, Q: SendBatch + Visibility> Sender<R, P, Q> 
             batch.book().await;
         } else {
             let homeless = std::mem::take(&mut batch.homeless);
-            batch.keep(homeless);
+            batch.hold_all(homeless.into_iter().map(|h| h.message).collect());
         }
+        batch.park().await;
         let response = batch.settle(settled_by).await;
         if committed {
             batch.release().await;
@@ -182,89 +212,39 @@ impl<R: Claims + Slots, P: Provider, Q: SendBatch + Visibility> Sender<R, P, Q> 
     }
 }
 
-/// A message as SQS handed it over.
-struct Record {
-    id: String,
-    receipt: String,
-    body: String,
-}
-
-impl From<SqsMessage> for Record {
-    fn from(message: SqsMessage) -> Self {
-        Self {
-            id: message.message_id.unwrap_or_default(),
-            receipt: message.receipt_handle.unwrap_or_default(),
-            body: message.body.unwrap_or_default(),
-        }
-    }
-}
-
-/// A message that could be read.
-struct Message {
-    record: Record,
-    envelope: Envelope,
-}
-
-/// A message that may go.
-struct Granted {
-    message: Message,
-    grant: Moment,
-    due: Instant,
-}
-
 /// A message that needs a new slot.
-struct Homeless {
-    message: Message,
+pub(crate) struct Homeless {
+    pub(crate) message: Message,
     not_before: Millis,
-    jitter: Millis,
+    spread: Millis,
     count: &'static str,
     /// Its old slot, if no grant was drawn for it.
     unused: Option<Unused>,
 }
 
-/// What SQS has to do with a message.
-enum Fate {
-    /// It is done with.
-    Delete,
-    /// Put it on the dead-letter queue.
-    DeadLetter {
-        reason: &'static str,
-        detail: String,
-        /// What to give back then.
-        unused: Option<Unused>,
-    },
-    /// Put `message` on the send queue in its place.
-    Again {
-        message: queue::Message,
-        count: &'static str,
-        /// What to give back then: its old slot.
-        unused: Option<Unused>,
-        /// What to give back otherwise: its new slot.
-        booked: Option<Unused>,
-    },
-    /// Let it come back after so many seconds.
-    Back { seconds: u16 },
-    /// Let it come back at the end of its visibility timeout.
-    Keep,
-}
-
 /// One batch under way.
-struct Batch<'a, R, P, Q> {
-    sender: &'a Sender<R, P, Q>,
-    lane: Lane,
-    invocation: &'a Invocation,
-    metrics: Metrics,
+pub(crate) struct Batch<'a, R, P, Q, B> {
+    pub(crate) sender: &'a Sender<R, P, Q, B>,
+    pub(crate) lane: Lane,
+    pub(crate) invocation: &'a Invocation,
+    pub(crate) metrics: Metrics,
     /// How claims end.
     ends: Vec<End>,
     /// What needs a new slot.
     homeless: Vec<Homeless>,
     /// What SQS has to do.
-    settled: Vec<(Record, Fate)>,
+    pub(crate) settled: Vec<(Record, Fate)>,
     /// Booked slots that nobody will use.
-    spare: Vec<Unused>,
+    pub(crate) spare: Vec<Unused>,
 }
 
-impl<R: Claims + Slots, P: Provider, Q: SendBatch + Visibility> Batch<'_, R, P, Q> {
+impl<R, P, Q, B> Batch<'_, R, P, Q, B>
+where
+    R: Claims + Brakes + Slots,
+    P: Provider,
+    Q: SendBatch + Visibility,
+    B: Parking,
+{
     /// Sorts out what can't be sent whatever the claim says.
     fn take_in(&mut self, records: Vec<SqsMessage>) -> Vec<Message> {
         let mut messages = Vec::with_capacity(records.len());
@@ -273,32 +253,23 @@ impl<R: Claims + Slots, P: Provider, Q: SendBatch + Visibility> Batch<'_, R, P, 
                 Ok(envelope) => envelope,
                 Err(error) => {
                     warn!(message_id = record.id, %error, outcome = "bad_envelope");
-                    let detail = error.to_string();
-                    self.settled.push((
-                        record,
-                        Fate::DeadLetter {
-                            reason: "bad_envelope",
-                            detail,
-                            unused: None,
-                        },
-                    ));
+                    let fate = Fate::DeadLetter {
+                        reason: "bad_envelope",
+                        detail: error.to_string(),
+                        unused: None,
+                    };
+                    self.settled.push((record, fate));
                     continue;
                 }
             };
-            if self.is_expired(&envelope) {
-                self.log(&envelope, "expired", None);
-                self.metrics.count("Expired", 1);
-                self.spare.extend(unused(&envelope));
-                self.settled.push((record, Fate::Delete));
-            } else if self
-                .sender
-                .configuration_sets
-                .contains_key(&envelope.tenant)
-            {
-                messages.push(Message { record, envelope });
+            let expired = self.is_expired(&envelope);
+            let message = Message::new(record, envelope, expired);
+            let tenants = &self.sender.configuration_sets;
+            if tenants.contains_key(&message.envelope.tenant) {
+                messages.push(message);
             } else {
-                let unused = unused(&envelope);
-                self.unknown_tenant(Message { record, envelope }, unused);
+                let unused = message.unused();
+                self.unknown_tenant(message, unused);
             }
         }
         messages
@@ -315,20 +286,17 @@ impl<R: Claims + Slots, P: Provider, Q: SendBatch + Visibility> Batch<'_, R, P, 
                 "no time to send before the function times out: the batch comes back (a timeout must be above {:?})",
                 SEND_TIMEOUT + CLOSING
             );
-            self.settled.extend(
-                messages
-                    .into_iter()
-                    .map(|m| (m.record, Fate::Back { seconds: 0 })),
-            );
+            let back = messages
+                .into_iter()
+                .map(|m| (m.record, Fate::Back { seconds: 0 }));
+            self.settled.extend(back);
             return Vec::new();
         };
         let time_left = u64::try_from(time_left.as_millis()).map_or(LONGEST_WAIT, Millis);
-        let asks: Vec<ClaimAsk> = messages.iter().map(claim_ask).collect();
+        let asks: Vec<ClaimAsk> = messages.iter().map(Message::claim_ask).collect();
         let terms = Terms {
-            lane: self.lane,
-            lease: self.sender.settings.lease,
             longest_wait: LONGEST_WAIT.min(time_left),
-            memory: self.sender.memory(),
+            ..self.terms()
         };
         let claim = self.sender.redis.claim(&self.invocation.id, terms, &asks);
         // There is time: `time_left` said so. Cut short by Lambda, a claim would look like a send.
@@ -336,18 +304,13 @@ impl<R: Claims + Slots, P: Provider, Q: SendBatch + Visibility> Batch<'_, R, P, 
             Ok(Ok(claims)) => claims,
             failed => {
                 let error = failure(failed);
-                error!(
-                    error,
-                    messages = messages.len(),
-                    "claiming failed: the batch comes back"
-                );
-                self.metrics.count("ClaimFailed", messages.len());
-                for Message { record, envelope } in messages {
-                    // If only the answer was lost, the claim must not look like a send that nobody
-                    // knows the end of.
-                    self.end(&envelope, Ending::Free);
-                    self.settled.push((record, Fate::Keep));
+                error!(error, messages = messages.len(), "Redis can't be used");
+                self.metrics.count("RedisDown", 0);
+                for Message { envelope, .. } in &messages {
+                    // If only the answer was lost, the claim is given up as soon as may be.
+                    self.end(envelope, Ending::Free);
                 }
+                self.without_redis(messages).await;
                 return Vec::new();
             }
         };
@@ -368,42 +331,60 @@ impl<R: Claims + Slots, P: Provider, Q: SendBatch + Visibility> Batch<'_, R, P, 
         granted
     }
 
+    fn terms(&self) -> Terms {
+        let settings = &self.sender.settings;
+        Terms {
+            lane: self.lane,
+            lease: settings.lease,
+            longest_wait: LONGEST_WAIT,
+            memory: self.sender.memory(),
+            resend_after: match settings.uncertain.get(self.lane) {
+                UncertainPolicy::Resend => Some(settings.confirmation),
+                UncertainPolicy::Park => None,
+            },
+        }
+    }
+
     /// Settles a message that its claim didn't let go.
     fn not_now(&mut self, message: Message, claim: Claim) {
+        let unused = message.unused();
         let envelope = &message.envelope;
         let fate = match claim {
             // It surfaced early, which is no fault of its own: it keeps its slot and goes back as it is.
             Claim::Later {
                 wait,
                 slot_ahead: true,
-            } => Fate::Again {
-                message: queue::Message {
-                    body: message.record.body.clone(),
-                    delay_seconds: delay_seconds(wait),
-                    attributes: Vec::new(),
-                },
-                count: "Early",
-                unused: None,
-                booked: None,
-            },
+            } => return self.again(message.record, &message.envelope, wait, "Early", None),
             Claim::Go { .. }
             | Claim::Later {
                 slot_ahead: false, ..
-            } => {
-                let nothing = Millis::default();
-                let unused = unused(envelope);
-                return self.homeless.push(Homeless {
-                    message,
-                    not_before: nothing,
-                    jitter: nothing,
-                    count: "Rebooked",
+            } => return self.rebook(message, unused),
+            Claim::Uncertain { age } => return self.uncertain(message, age),
+            Claim::Blocked { left } => return self.blocked(message, left, unused),
+            Claim::Paused { .. } => {
+                self.metrics.count("Paused", 1);
+                Fate::Park {
+                    envelope: Box::new(message.envelope),
+                    reason: Reason::Paused,
                     unused,
-                });
+                }
             }
-            Claim::Sent => {
-                self.log(envelope, "duplicate", None);
-                self.metrics.count("Duplicate", 1);
-                self.spare.extend(unused(envelope));
+            Claim::Ended(how) => {
+                let confirmed = how == Ended::Sent && envelope.uncertain;
+                let (outcome, count) = if confirmed {
+                    ("confirmed", "Confirmed")
+                } else {
+                    ("duplicate", "Duplicate")
+                };
+                self.log(envelope, outcome, None);
+                self.metrics.count(count, 1);
+                self.spare.extend(unused);
+                Fate::Delete
+            }
+            Claim::Expired => {
+                self.log(envelope, "expired", None);
+                self.metrics.count("Expired", 1);
+                self.spare.extend(unused);
                 Fate::Delete
             }
             Claim::Held { left } => {
@@ -414,121 +395,183 @@ impl<R: Claims + Slots, P: Provider, Q: SendBatch + Visibility> Batch<'_, R, P, 
                     seconds: u16::try_from(seconds).unwrap_or(u16::MAX),
                 }
             }
-            Claim::Unknown => {
-                self.log(envelope, Outcome::Uncertain.code(), None);
-                self.metrics.count("Uncertain", 1);
-                let detail = "a claim ended without telling how: it may have been sent".to_owned();
-                Fate::DeadLetter {
-                    reason: Outcome::Uncertain.code(),
-                    detail,
-                    unused: unused(envelope),
-                }
-            }
             Claim::Conflict => {
                 self.log(envelope, "send_id_conflict", None);
                 let detail = "the send id was used for a mail with other content".to_owned();
                 Fate::DeadLetter {
                     reason: "send_id_conflict",
                     detail,
-                    unused: unused(envelope),
+                    unused,
                 }
             }
         };
         self.settled.push((message.record, fate));
     }
 
-    /// Sends everything granted, all at once, each at its moment.
-    async fn send(&mut self, granted: Vec<Granted>) {
-        let (sender, in_lane, deadline) = (self.sender, self.lane, self.invocation.deadline);
-        let sends = granted.into_iter().map(async |granted| {
-            sleep_until(granted.due).await;
-            let start = Instant::now();
-            if time_left(deadline).is_none() {
-                return (granted, None);
+    /// A message that may have been sent waits for the event that says so, then is parked. (Where it is to be sent again, its
+    /// claim lets it go by itself.)
+    fn uncertain(&mut self, mut message: Message, age: Millis) {
+        let confirmation = self.sender.settings.confirmation;
+        let unused = message.unused();
+        if !message.envelope.uncertain {
+            self.log(&message.envelope, Outcome::Uncertain.code(), None);
+            self.metrics.count("Uncertain", 1);
+            message.envelope.uncertain = true;
+        }
+        let Message {
+            record,
+            mut envelope,
+            expired,
+        } = message;
+        if age < confirmation {
+            envelope.cells = Vec::new();
+            let left = Millis((confirmation.0 - age.0).max(1000) + 999);
+            return self.again(record, &envelope, left, "Held", unused);
+        }
+        let fate = if expired {
+            // Of no more use, sent or not.
+            self.log(&envelope, "expired", None);
+            self.metrics.count("Expired", 1);
+            self.spare.extend(unused);
+            Fate::Delete
+        } else {
+            Fate::Park {
+                envelope: Box::new(envelope),
+                reason: Reason::Uncertain,
+                unused,
             }
-            let envelope = &granted.message.envelope;
-            let outgoing = Outgoing {
-                envelope,
-                lane: in_lane,
-                grant: granted.grant,
-                configuration_set: sender
-                    .configuration_sets
-                    .get(&envelope.tenant)
-                    .and_then(Option::as_deref),
-            };
-            let reply = sender.provider.send(&outgoing).await;
-            let late =
-                u64::try_from((start - granted.due).as_millis()).map_or(Millis::default(), Millis);
-            (granted, Some((reply, late)))
+        };
+        self.settled.push((record, fate));
+    }
+
+    /// Nobody may send for a while: a message comes back soon after, and its slot is given back.
+    fn blocked(&mut self, mut message: Message, left: Millis, unused: Option<Unused>) {
+        self.log(&message.envelope, "blocked", None);
+        message.envelope.cells = Vec::new();
+        let delay = Millis(left.0 + 999 + up_to(AFTER_BLOCK.min(left)).0);
+        self.again(message.record, &message.envelope, delay, "Blocked", unused);
+    }
+
+    fn rebook(&mut self, message: Message, unused: Option<Unused>) {
+        self.homeless.push(Homeless {
+            message,
+            not_before: Millis(0),
+            spread: Millis(0),
+            count: "Rebooked",
+            unused,
         });
-        for (Granted { message, grant, .. }, tried) in join_all(sends).await {
-            let Some((reply, late)) = tried else {
-                self.end(&message.envelope, Ending::Free);
-                self.settled
-                    .push((message.record, Fate::Back { seconds: 0 }));
-                continue;
-            };
-            self.metrics.longest("GrantErrorMs", late);
-            self.metrics
-                .longest("SlotErrorMs", message.envelope.slot.until(grant + late));
-            self.conclude(message, &reply);
+    }
+
+    /// Sends everything granted, each at its moment.
+    async fn send(&mut self, granted: Vec<Granted>) {
+        let run = Run {
+            sender: self.sender,
+            lane: self.lane,
+            owner: &self.invocation.id,
+            terms: self.terms(),
+            deadline: self.invocation.deadline,
+            stop: AtomicBool::new(false),
+        };
+        for (granted, tried) in run.all(granted).await {
+            let Granted {
+                mut message, grant, ..
+            } = granted;
+            match tried {
+                Tried::Answered { reply, late } => {
+                    self.metrics.longest("GrantErrorMs", late);
+                    let slot = message.envelope.slot;
+                    self.metrics
+                        .longest("SlotErrorMs", slot.until(grant + late));
+                    self.conclude(message, &reply);
+                }
+                Tried::TooLate => {
+                    self.end(&message.envelope, Ending::Free);
+                    self.settled
+                        .push((message.record, Fate::Back { seconds: 0 }));
+                }
+                Tried::NoGrant | Tried::Stopped => {
+                    self.end(&message.envelope, Ending::Free);
+                    message.envelope.cells = Vec::new();
+                    self.rebook(message, None);
+                }
+            }
         }
     }
 
     /// Draws the consequences of one send.
     fn conclude(&mut self, mut message: Message, reply: &Reply) {
-        let envelope = &message.envelope;
+        let envelope = &mut message.envelope;
         self.log(envelope, reply.outcome.code(), Some(reply));
-        match reply.outcome {
-            Outcome::RateThrottled { .. } | Outcome::DailyQuota => {
-                self.metrics.count("Throttled", 1);
-            }
-            Outcome::Uncertain => self.metrics.count("Uncertain", 1),
-            _ => {}
-        }
-        match reply.outcome.next(envelope.attempts) {
+        let tries = Tries {
+            attempts: envelope.attempts,
+            holds: envelope.holds,
+        };
+        let Consequence { next, metric, .. } = reply.outcome.consequence(tries);
+        self.metrics.count(metric, 1);
+        // Its grant was drawn.
+        envelope.cells = Vec::new();
+        let fate = match next {
             Next::Commit => {
-                self.metrics.count("Sent", 1);
                 self.end(envelope, Ending::Sent);
-                self.settled.push((message.record, Fate::Delete));
+                Fate::Delete
             }
             Next::Delete => {
-                self.metrics.count("Rejected", 1);
-                self.end(envelope, Ending::Free);
-                self.settled.push((message.record, Fate::Delete));
+                self.end(envelope, Ending::Rejected);
+                Fate::Delete
             }
-            Next::DeadLetter { reason, free } => {
-                if free {
-                    self.end(envelope, Ending::Free);
-                }
+            Next::DeadLetter { reason } => {
+                self.end(envelope, Ending::Free);
                 let said = reply.said.as_deref().unwrap_or("no answer");
-                let fate = Fate::DeadLetter {
+                Fate::DeadLetter {
                     reason,
                     detail: format!("{}: {said}", reply.outcome.code()),
                     unused: None,
-                };
-                self.settled.push((message.record, fate));
+                }
             }
-            Next::Retry {
-                attempts,
+            Next::Park => {
+                self.end(envelope, Ending::Free);
+                // Should the claim be left standing, for want of a commit, it must not look like a send.
+                if !envelope.uncertain {
+                    envelope.void = Some(self.invocation.id.clone());
+                }
+                Fate::Park {
+                    envelope: Box::new(message.envelope),
+                    reason: Reason::Paused,
+                    unused: None,
+                }
+            }
+            Next::Confirm => {
+                self.end(envelope, Ending::Uncertain);
+                envelope.uncertain = true;
+                envelope.resend = false;
+                let wait = Millis(self.sender.settings.confirmation.0 + 999);
+                return self.again(message.record, &message.envelope, wait, "Held", None);
+            }
+            Next::Again {
+                counts,
                 not_before,
+                spread,
             } => {
                 self.end(envelope, Ending::Free);
-                message.envelope.attempts = attempts;
-                let jitter = Millis(rand::random_range(0..=longest_jitter(attempts).0));
-                self.homeless.push(Homeless {
+                match counts {
+                    Counts::Nothing => {}
+                    Counts::Attempt => envelope.attempts = envelope.attempts.saturating_add(1),
+                    Counts::Hold => envelope.holds = envelope.holds.saturating_add(1),
+                }
+                return self.homeless.push(Homeless {
                     message,
                     not_before,
-                    jitter,
+                    spread,
                     count: "Retried",
                     unused: None,
                 });
             }
-        }
+        };
+        self.settled.push((message.record, fate));
     }
 
     /// Commits how the claims ended. What was sent is never sent again for want of a commit: its message
-    /// is deleted all the same. A claim that could not be given up runs out by itself. Answers whether
+    /// is deleted all the same. A claim that could not be given up is named in the copy of its message. Answers whether
     /// nothing is left to commit.
     async fn commit(&mut self) -> bool {
         if self.ends.is_empty() {
@@ -578,12 +621,8 @@ impl<R: Claims + Slots, P: Provider, Q: SendBatch + Visibility> Batch<'_, R, P, 
             Ok(Ok(bookings)) => bookings,
             failed => {
                 let error = failure(failed);
-                error!(
-                    error,
-                    messages = homeless.len(),
-                    "booking failed: the messages come back"
-                );
-                return self.keep(homeless);
+                error!(error, messages = homeless.len(), "booking failed");
+                return self.hold_all(homeless.into_iter().map(|h| h.message).collect());
             }
         };
         for (homeless, booking) in homeless.into_iter().zip(bookings) {
@@ -591,25 +630,20 @@ impl<R: Claims + Slots, P: Provider, Q: SendBatch + Visibility> Batch<'_, R, P, 
         }
     }
 
-    /// Lets messages come back that could get no new slot.
-    fn keep(&mut self, homeless: Vec<Homeless>) {
-        self.settled
-            .extend(homeless.into_iter().map(|h| (h.message.record, Fate::Keep)));
-    }
-
     /// Puts a message back on the send queue, delayed to its new slot or longer.
     ///
-    /// A message with jitter surfaces after its slot, and one that found the schedule full goes without
-    /// a slot: both then go when the guard lets them.
+    /// A message that stays away beyond its slot, or found the schedule full and goes without one, goes when the guard
+    /// lets it.
     fn put_back(&mut self, homeless: Homeless, booking: Booking) {
         let Homeless {
             mut message,
             not_before,
-            jitter,
+            spread,
             count,
             unused: old,
         } = homeless;
         let envelope = &mut message.envelope;
+        envelope.void = None; // it is free by now
         let delay = match booking {
             Booking::Slot(slot) => {
                 envelope.slot = slot.at;
@@ -620,18 +654,21 @@ impl<R: Claims + Slots, P: Provider, Q: SendBatch + Visibility> Batch<'_, R, P, 
                 envelope.cells = Vec::new();
                 wait.delay
             }
+            Booking::Blocked(left) => return self.blocked(message, left, old),
             Booking::UnknownTenant => return self.unknown_tenant(message, old),
             Booking::OverCap => return self.over_cap(message, old),
             // Not to [`Standing::Again`].
             Booking::Left => return self.settled.push((message.record, Fate::Keep)),
         };
-        let Message { record, envelope } = message;
+        let Message {
+            record, envelope, ..
+        } = message;
         let booked = unused(&envelope);
         let fate = match envelope.to_json() {
             Ok(body) => Fate::Again {
                 message: queue::Message {
                     body,
-                    delay_seconds: delay_seconds(Millis(delay.max(not_before).0 + jitter.0)),
+                    delay_seconds: delay_seconds(Millis(delay.max(not_before).0 + up_to(spread).0)),
                     attributes: Vec::new(),
                 },
                 count,
@@ -645,79 +682,6 @@ impl<R: Claims + Slots, P: Provider, Q: SendBatch + Visibility> Batch<'_, R, P, 
             }
         };
         self.settled.push((record, fate));
-    }
-
-    /// Has SQS do what was decided; answers with the messages that come back. Those that SQS has not
-    /// taken at the moment `by` do: one that it did take is there twice then, and goes once.
-    async fn settle(&mut self, by: Instant) -> SqsBatchResponse {
-        let mut response = SqsBatchResponse::default();
-        let (mut hidden, mut again, mut dead) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut again_of, mut dead_of) = (Vec::new(), Vec::new());
-        for (record, fate) in std::mem::take(&mut self.settled) {
-            match fate {
-                Fate::Delete => {}
-                Fate::Keep => response.add_failure(record.id),
-                Fate::Back { seconds } => {
-                    hidden.push((record.receipt, seconds));
-                    response.add_failure(record.id);
-                }
-                Fate::Again {
-                    message,
-                    count,
-                    unused,
-                    booked,
-                } => {
-                    again.push(message);
-                    again_of.push((record.id, count, unused, booked));
-                }
-                Fate::DeadLetter {
-                    reason,
-                    detail,
-                    unused,
-                } => {
-                    dead.push(dead_letter(record.body, reason, detail));
-                    dead_of.push((record.id, unused));
-                }
-            }
-        }
-        let (queues, settings) = (&self.sender.queues, &self.sender.settings);
-        let send_queue = settings.common.send_queues.get(self.lane);
-        let (hiding, again, dead) = tokio::join!(
-            async {
-                match hidden.as_slice() {
-                    [] => Ok(()),
-                    hidden => timeout_at(by, queues.hide(send_queue, hidden))
-                        .await
-                        .unwrap_or_else(|_| Err(LATE.to_owned())),
-                }
-            },
-            put_all(queues, send_queue, &again, by),
-            put_all(queues, settings.send_dlqs.get(self.lane), &dead, by),
-        );
-        if let Err(error) = hiding {
-            warn!(
-                error,
-                "changing visibility failed: messages come back later than they could"
-            );
-        }
-        for ((id, count, unused, booked), put) in again_of.into_iter().zip(again) {
-            if is_put(&id, put) {
-                self.metrics.count(count, 1);
-                self.spare.extend(unused);
-            } else {
-                self.spare.extend(booked);
-                response.add_failure(id);
-            }
-        }
-        for ((id, unused), put) in dead_of.into_iter().zip(dead) {
-            if is_put(&id, put) {
-                self.metrics.count("DeadLettered", 1);
-                self.spare.extend(unused);
-            } else {
-                response.add_failure(id);
-            }
-        }
-        response
     }
 
     /// Gives booked slots back that nobody will use.
@@ -768,7 +732,7 @@ impl<R: Claims + Slots, P: Provider, Q: SendBatch + Visibility> Batch<'_, R, P, 
         self.invocation.now >= envelope.expires_at.map_or(oldest, |at| at.min(oldest))
     }
 
-    fn end(&mut self, envelope: &Envelope, how: Ending) {
+    pub(crate) fn end(&mut self, envelope: &Envelope, how: Ending) {
         let (tenant, send_id) = (envelope.tenant.clone(), envelope.send_id.clone());
         self.ends.push(End {
             tenant,
@@ -777,7 +741,7 @@ impl<R: Claims + Slots, P: Provider, Q: SendBatch + Visibility> Batch<'_, R, P, 
         });
     }
 
-    fn log(&self, envelope: &Envelope, outcome: &str, reply: Option<&Reply>) {
+    pub(crate) fn log(&self, envelope: &Envelope, outcome: &str, reply: Option<&Reply>) {
         let Envelope {
             send_id,
             tenant,
@@ -791,77 +755,18 @@ impl<R: Claims + Slots, P: Provider, Q: SendBatch + Visibility> Batch<'_, R, P, 
 }
 
 /// What is said of a call that was given up.
-const LATE: &str = "no answer in time";
+pub(crate) const LATE: &str = "no answer in time";
 
 /// What to say of a call to Redis that didn't do.
-fn failure<T>(failed: Result<Result<T, ScheduleError>, Elapsed>) -> String {
+pub(crate) fn failure<T>(failed: Result<Result<T, ScheduleError>, Elapsed>) -> String {
     match failed {
-        Ok(Ok(_)) => String::new(),
+        Ok(Ok(_)) => "an answer that doesn't fit".to_owned(),
         Ok(Err(error)) => error.to_string(),
         Err(_) => LATE.to_owned(),
     }
 }
 
-/// Puts messages on a queue; one outcome each, at the moment `by` at the latest.
-async fn put_all(
-    queues: &impl SendBatch,
-    queue: &Queue,
-    messages: &[queue::Message],
-    by: Instant,
-) -> Vec<Result<(), NotSent>> {
-    let late = |_| vec![Err(NotSent::Call(LATE.to_owned())); messages.len()];
-    timeout_at(by, queue::send_all(queues, queue, messages))
-        .await
-        .unwrap_or_else(late)
-}
-
-/// What SQS takes as a delay: whole seconds, so that a message surfaces rather early than late.
-fn delay_seconds(delay: Millis) -> u16 {
-    u16::try_from(delay.whole_secs())
-        .map_or(MAX_DELAY_SECONDS, |seconds| seconds.min(MAX_DELAY_SECONDS))
-}
-
-fn dead_letter(body: String, reason: &'static str, detail: String) -> queue::Message {
-    let attributes = vec![
-        Attribute::text("SendslotReason", reason),
-        Attribute::text("SendslotDetail", detail),
-    ];
-    queue::Message {
-        body,
-        delay_seconds: 0,
-        attributes,
-    }
-}
-
-/// A message's slot, for whoever books next; nothing when it was put back without one.
-fn unused(envelope: &Envelope) -> Option<Unused> {
-    (!envelope.cells.is_empty()).then(|| Unused {
-        tenant: envelope.tenant.clone(),
-        goes: envelope.slot.cell(),
-        cells: envelope.cells.clone(),
-        slot_only: false,
-    })
-}
-
-fn claim_ask(Message { envelope, .. }: &Message) -> ClaimAsk {
-    ClaimAsk {
-        tenant: envelope.tenant.clone(),
-        send_id: envelope.send_id.clone(),
-        fingerprint: envelope.fingerprint.clone(),
-        cost: envelope.mail.cost(),
-        slot: envelope.slot,
-    }
-}
-
-/// Whether a message is on its queue; logs why when it isn't.
-fn is_put(message_id: &str, put: Result<(), NotSent>) -> bool {
-    put.inspect_err(
-        |error| warn!(message_id, %error, "putting on a queue failed: the message comes back"),
-    )
-    .is_ok()
-}
-
 /// How long a send could still be put off without risk that the deadline cuts it short.
-fn time_left(deadline: Instant) -> Option<Duration> {
+pub(crate) fn time_left(deadline: Instant) -> Option<Duration> {
     deadline.checked_duration_since(Instant::now() + SEND_TIMEOUT + CLOSING)
 }

@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use aws_lambda_events::sqs::SqsEvent;
 use aws_sdk_sqs::config::retry::RetryConfig;
 use lambda_runtime::{Context, Error, LambdaEvent, service_fn};
-use send::{Invocation, Sender, batch::SEND_TIMEOUT, ses::Ses};
+use send::{Invocation, Sender, batch::SEND_TIMEOUT, s3::Bucket, ses::Ses};
 use sendslot_domain::Moment;
 use sendslot_runtime::{Seeded, SendSettings, aws, logs};
 use tokio::time::Instant;
@@ -20,8 +20,9 @@ async fn main() -> Result<(), Error> {
     let config = aws::config(RetryConfig::standard()).await;
     let provider = Ses::new((&config).into(), SEND_TIMEOUT);
     let queues = aws_sdk_sqs::Client::new(&config);
+    let bucket = Bucket::new((&config).into(), settings.common.parking_bucket.clone());
     let (sender, service) = (
-        &Sender::new(redis, provider, queues, settings),
+        &Sender::new(redis, provider, queues, bucket, settings),
         service.as_str(),
     );
     let handler = async |event: LambdaEvent<SqsEvent>| {

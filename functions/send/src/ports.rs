@@ -3,7 +3,7 @@
 
 use std::future::Future;
 
-use sendslot_domain::{Lane, Millis, Moment, outcome::Outcome};
+use sendslot_domain::{Lane, Millis, Moment, TenantName, outcome::Outcome};
 use sendslot_mail::Envelope;
 use sendslot_runtime::{Queue, Seeded};
 use sendslot_schedule::{Ask, Booking, Claim, ClaimAsk, End, ScheduleError, Terms, Unused};
@@ -18,12 +18,46 @@ pub trait Claims: Sync {
         asks: &[ClaimAsk],
     ) -> impl Future<Output = Result<Vec<Claim>, ScheduleError>> + Send;
 
+    /// Draws new grants, as [`sendslot_schedule::Schedule::renew`] does.
+    fn renew(
+        &self,
+        owner: &str,
+        terms: Terms,
+        asks: &[ClaimAsk],
+    ) -> impl Future<Output = Result<Vec<Claim>, ScheduleError>> + Send;
+
     /// Ends claims in one round trip, as [`sendslot_schedule::Schedule::commit`] does.
     fn commit(
         &self,
         owner: &str,
         memory: Millis,
         ends: &[End],
+    ) -> impl Future<Output = Result<(), ScheduleError>> + Send;
+}
+
+/// What one send says about all others.
+pub trait Brakes: Sync {
+    /// Recipients were refused as too many, as [`sendslot_schedule::Schedule::slow`] is told.
+    fn slow(
+        &self,
+        granted: Moment,
+        recipients: u32,
+    ) -> impl Future<Output = Result<(), ScheduleError>> + Send;
+
+    /// The account can't send, as [`sendslot_schedule::Schedule::block`] is told.
+    fn block(
+        &self,
+        length: Millis,
+        longest: Millis,
+        reason: &str,
+    ) -> impl Future<Output = Result<(), ScheduleError>> + Send;
+
+    /// A tenant can't send, as [`sendslot_schedule::Schedule::pause`] is told.
+    fn pause(
+        &self,
+        tenant: &TenantName,
+        length: Millis,
+        reason: &str,
     ) -> impl Future<Output = Result<(), ScheduleError>> + Send;
 }
 
@@ -55,9 +89,58 @@ impl Claims for Seeded {
             .await
     }
 
+    async fn renew(
+        &self,
+        owner: &str,
+        terms: Terms,
+        asks: &[ClaimAsk],
+    ) -> Result<Vec<Claim>, ScheduleError> {
+        self.call(|schedule| async move { schedule.renew(owner, terms, asks).await })
+            .await
+    }
+
     async fn commit(&self, owner: &str, memory: Millis, ends: &[End]) -> Result<(), ScheduleError> {
         self.call(|schedule| async move { schedule.commit(owner, memory, ends).await })
             .await
+    }
+}
+
+impl Brakes for Seeded {
+    async fn slow(&self, granted: Moment, recipients: u32) -> Result<(), ScheduleError> {
+        let factor = self
+            .call(|schedule| async move { schedule.slow(granted, recipients).await })
+            .await?;
+        tracing::warn!(
+            factor,
+            of = sendslot_domain::budget::FACTOR_ONE,
+            "throttled: the rate is cut"
+        );
+        Ok(())
+    }
+
+    async fn block(
+        &self,
+        length: Millis,
+        longest: Millis,
+        reason: &str,
+    ) -> Result<(), ScheduleError> {
+        let left = self
+            .call(|schedule| async move { schedule.block(length, longest, reason).await })
+            .await?;
+        tracing::error!(reason, seconds = left.whole_secs(), "nobody sends");
+        Ok(())
+    }
+
+    async fn pause(
+        &self,
+        tenant: &TenantName,
+        length: Millis,
+        reason: &str,
+    ) -> Result<(), ScheduleError> {
+        self.call(|schedule| async move { schedule.pause(tenant, Some(length), reason).await })
+            .await?;
+        tracing::warn!(%tenant, reason, seconds = length.whole_secs(), "taken to be paused");
+        Ok(())
     }
 }
 
@@ -77,6 +160,9 @@ impl Slots for Seeded {
 pub trait Provider: Sync {
     /// Sends one mail, in one request, and answers within [`crate::batch::SEND_TIMEOUT`].
     fn send(&self, mail: &Outgoing<'_>) -> impl Future<Output = Reply> + Send;
+
+    /// Whether the account may send at all, if that can be told.
+    fn account_sends(&self) -> impl Future<Output = Option<bool>> + Send;
 }
 
 /// A mail that may go.
@@ -115,4 +201,13 @@ pub trait Visibility: Sync {
         queue: &Queue,
         messages: &[(String, u16)],
     ) -> impl Future<Output = Result<(), String>> + Send;
+}
+
+/// Where mail is parked.
+pub trait Parking: Sync {
+    /// Puts a mail there. Twice is once.
+    ///
+    /// # Errors
+    /// What went wrong.
+    fn park(&self, key: String, body: String) -> impl Future<Output = Result<(), String>> + Send;
 }

@@ -82,6 +82,17 @@ impl Provider for Ses {
         };
         Reply { outcome, id, said }
     }
+
+    async fn account_sends(&self) -> Option<bool> {
+        let account = self.client.get_account().send().await;
+        account
+            .inspect_err(|error| {
+                let error = error.code().unwrap_or("no answer");
+                tracing::warn!(error, "asking whether the account sends failed");
+            })
+            .ok()
+            .map(|account| account.sending_enabled())
+    }
 }
 
 /// The `SendEmail` request of a mail.

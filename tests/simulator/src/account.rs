@@ -11,6 +11,8 @@ use serde_json::{Map, Value};
 
 use crate::clock::Micros;
 use crate::errors::{ApiError, ErrorKind};
+use crate::events::{self, Event};
+use crate::faults::{Fault, Faults, Kind};
 use crate::latency::Latency;
 use crate::limits::{Limits, Verdict};
 use crate::record::{Arrival, Outcome, Record};
@@ -22,10 +24,23 @@ const MAX_SET_NAME: usize = 64;
 /// What will happen to one request.
 #[derive(Debug)]
 pub struct Plan {
-    /// How long its answer takes.
+    /// How long its answer, or its end without one, takes.
     pub latency: Duration,
     /// The answer: the message id, or the error.
     pub answer: Result<String, ApiError>,
+    /// How the connection ends instead of the answer.
+    pub cut: Option<Cut>,
+    /// What SES publishes of it.
+    pub events: Vec<Event>,
+}
+
+/// How a connection ends without an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cut {
+    /// In order: the client reads its end.
+    Close,
+    /// By a reset: the client reads an error.
+    Reset,
 }
 
 /// A configuration set: of all its options, the sending switch.
@@ -41,6 +56,7 @@ pub struct Account {
     settings: Settings,
     limits: Limits,
     latency: Latency,
+    faults: Faults,
     sets: BTreeMap<String, ConfigurationSet>,
     record: Record,
     arrivals: u64,
@@ -53,6 +69,7 @@ impl Account {
         Self {
             limits: Limits::new(settings.quota(), now),
             latency: Latency::new(settings.latency(), settings.seed),
+            faults: Faults::new(Vec::new(), settings.seed),
             settings,
             sets: BTreeMap::new(),
             record,
@@ -62,34 +79,69 @@ impl Account {
 
     /// Decides on a request that arrived now, and records it.
     pub fn send(&mut self, now: Micros, received: Received) -> Plan {
-        // Every arrival draws, so that an outcome does not shift the latencies after it.
+        // Every arrival draws, so that an outcome does not shift the latencies and faults after it.
         let latency = self.latency.draw();
+        let drawn = self.faults.draw();
         self.arrivals += 1;
         let id = message_id(now, self.arrivals);
 
-        let Received { summary, fault } = received;
-        let refusal = self.decide(now, &summary, fault).err();
-        let (outcome, answer) = match refusal {
-            None => (Outcome::Accepted, Ok(id)),
-            Some((outcome, error)) => (outcome, Err(error)),
+        let Received {
+            summary,
+            addresses,
+            defect,
+        } = received;
+        let before = drawn.filter(|hit| hit.fault.kind.is_before());
+        let decision = match before {
+            Some(hit) => Err(failure(&hit.fault)),
+            None => self.decide(now, &summary, defect),
         };
-        let message_id = answer.as_deref().ok();
-        let arrival = Arrival::new(now, &summary, outcome, message_id);
-        let answer = match self.record.push(&arrival) {
-            Ok(()) => answer,
-            Err(error) => Err(unrecorded(&error)),
+        // The other kinds only hit what was accepted.
+        let hit = drawn.filter(|_| before.is_some() || decision.is_ok());
+        if let Some(hit) = hit {
+            self.faults.count(hit);
+        }
+        let fault = hit.map(|hit| hit.fault);
+        let (outcome, answer) = match decision {
+            Ok(()) => (Outcome::Accepted, Ok(id)),
+            Err((outcome, error)) => (outcome, Err(error)),
         };
-        Plan { latency, answer }
+
+        let mut arrival = Arrival::new(now, &summary, outcome, answer.as_deref().ok());
+        arrival.fault = fault.map(|fault| fault.kind);
+        if let Err(error) = self.record.push(&arrival) {
+            return Plan {
+                latency,
+                answer: Err(unrecorded(&error)),
+                cut: None,
+                events: Vec::new(),
+            };
+        }
+        let events = match &answer {
+            Ok(id) if !self.settings.events_endpoint.is_empty() => {
+                let then = now + self.settings.event_delay();
+                events::of(&summary, &addresses, id, now, then)
+            }
+            _ => Vec::new(),
+        };
+        Plan {
+            latency: fault.and_then(|fault| fault.lasts()).unwrap_or(latency),
+            answer: match fault.map(|fault| fault.kind) {
+                Some(Kind::ErrorAfter) => Err(failed()),
+                _ => answer,
+            },
+            cut: fault.and_then(|fault| cut(fault.kind)),
+            events,
+        }
     }
 
     fn decide(
         &mut self,
         now: Micros,
         summary: &Summary,
-        fault: Option<ApiError>,
+        defect: Option<ApiError>,
     ) -> Result<(), (Outcome, ApiError)> {
-        if let Some(fault) = fault {
-            return Err((Outcome::Invalid, fault));
+        if let Some(defect) = defect {
+            return Err((Outcome::Invalid, defect));
         }
         if self.settings.enforcement == Enforcement::Shutdown {
             return Err((
@@ -120,10 +172,7 @@ impl Account {
         }
         match self.limits.offer(now, summary.recipients, summary.counted) {
             Verdict::Accepted => Ok(()),
-            Verdict::Throttled => Err((
-                Outcome::Throttled,
-                ApiError::new(ErrorKind::TooManyRequests, "Maximum sending rate exceeded."),
-            )),
+            Verdict::Throttled => Err((Outcome::Throttled, throttled())),
             Verdict::OverQuota => Err((
                 Outcome::OverQuota,
                 ApiError::new(
@@ -154,8 +203,20 @@ impl Account {
         self.latency.set_shape(self.settings.latency());
         if changes.contains_key("seed") {
             self.latency = Latency::new(self.settings.latency(), self.settings.seed);
+            self.faults.reseed(self.settings.seed);
         }
         Ok(())
+    }
+
+    /// The faults on purpose.
+    #[must_use]
+    pub fn faults(&self) -> &[Fault] {
+        self.faults.rules()
+    }
+
+    /// Replaces all faults. Their counts and their sequence start anew.
+    pub fn set_faults(&mut self, rules: Vec<Fault>) {
+        self.faults = Faults::new(rules, self.settings.seed);
     }
 
     /// Sets the account's sending switch.
@@ -245,6 +306,32 @@ fn message_id(now: Micros, count: u64) -> String {
     )
 }
 
+fn throttled() -> ApiError {
+    ApiError::new(ErrorKind::TooManyRequests, "Maximum sending rate exceeded.")
+}
+
+fn failed() -> ApiError {
+    ApiError::new(ErrorKind::InternalFailure, "simulator: failed on purpose")
+}
+
+/// What a fault before acceptance makes of a request.
+fn failure(fault: &Fault) -> (Outcome, ApiError) {
+    if fault.kind != Kind::Throttle {
+        return (Outcome::Failed, failed());
+    }
+    let mut error = throttled();
+    error.retry_after_s = fault.retry_after_s;
+    (Outcome::Throttled, error)
+}
+
+fn cut(kind: Kind) -> Option<Cut> {
+    match kind {
+        Kind::HangBefore | Kind::HangAfter => Some(Cut::Close),
+        Kind::ResetBefore | Kind::ResetAfter => Some(Cut::Reset),
+        Kind::Throttle | Kind::ErrorBefore | Kind::ErrorAfter | Kind::Slow => None,
+    }
+}
+
 fn no_set(name: &str) -> ApiError {
     ApiError::new(
         ErrorKind::NotFound,
@@ -264,6 +351,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::faults;
+    use crate::request::Addresses;
 
     const NOW: Micros = 1_790_000_000_000_000;
     const SENDING: ConfigurationSet = ConfigurationSet {
@@ -285,15 +374,27 @@ mod tests {
                 configuration_set: set.map(str::to_owned),
                 tags: Vec::new(),
             },
-            fault: None,
+            addresses: Addresses {
+                from: Some("shop@example.com".to_owned()),
+                to: vec!["a@example.com".to_owned()],
+            },
+            defect: None,
         }
+    }
+
+    fn last(account: &Account) -> Value {
+        let lines: Value = serde_json::from_slice(&account.record().to_json_array()).unwrap();
+        lines.as_array().unwrap().last().unwrap().clone()
     }
 
     fn refusal(account: &mut Account, received: Received) -> (&'static str, Value) {
         let error = account.send(NOW, received).answer.unwrap_err();
-        let lines: Value = serde_json::from_slice(&account.record().to_json_array()).unwrap();
-        let last = lines.as_array().unwrap().last().unwrap().clone();
-        (error.kind.name(), last["outcome"].clone())
+        (error.kind.name(), last(account)["outcome"].clone())
+    }
+
+    fn set_faults(account: &mut Account, rules: &Value) {
+        let body = json!({ "faults": rules });
+        account.set_faults(faults::parse(body.as_object().unwrap()).unwrap());
     }
 
     #[test]
@@ -302,10 +403,10 @@ mod tests {
         account.create_set("paused", SENDING).unwrap();
         account.set_set_sending("paused", false).unwrap();
 
-        let fault = ApiError::new(ErrorKind::BadRequest, "x");
+        let defect = ApiError::new(ErrorKind::BadRequest, "x");
         let cases = [
             (
-                Received::unreadable(fault),
+                Received::unreadable(defect),
                 "BadRequestException",
                 "invalid",
             ),
@@ -389,6 +490,116 @@ mod tests {
         let changes = json!({"rate": 5, "seed": "x"});
         assert!(account.change(NOW, changes.as_object().unwrap()).is_err());
         assert_eq!(account.settings(), &Settings::default());
+    }
+
+    #[test]
+    fn each_fault_has_its_plan_and_line() {
+        const INTERNAL: Result<(), &str> = Err("InternalFailure");
+        const THROTTLED: Result<(), &str> = Err("TooManyRequestsException");
+        let ms = |ms| Duration::from_millis(ms);
+        let cases = [
+            ("throttle", 0, THROTTLED, None, "throttled"),
+            ("error_before", 0, INTERNAL, None, "failed"),
+            ("error_after", 0, INTERNAL, None, "accepted"),
+            ("hang_before", 700, INTERNAL, Some(Cut::Close), "failed"),
+            ("hang_after", 700, Ok(()), Some(Cut::Close), "accepted"),
+            ("reset_before", 0, INTERNAL, Some(Cut::Reset), "failed"),
+            ("reset_after", 0, Ok(()), Some(Cut::Reset), "accepted"),
+            ("slow", 700, Ok(()), None, "accepted"),
+        ];
+        for (kind, latency, answer, cut, outcome) in cases {
+            let mut account =
+                account(&json!({"rate": 1, "latency_median_ms": 0, "latency_p99_ms": 0}));
+            set_faults(
+                &mut account,
+                &json!([{"kind": kind, "ms": 700, "count": 1}]),
+            );
+            let plan = account.send(NOW, mail(1, None));
+            assert_eq!(plan.latency, ms(latency), "{kind}");
+            let answered = plan.answer.map(|_| ()).map_err(|error| error.kind.name());
+            assert_eq!(answered, answer, "{kind}");
+            assert_eq!(plan.cut, cut, "{kind}");
+            let line = last(&account);
+            assert_eq!(line["outcome"], outcome, "{kind}");
+            assert_eq!(line["fault"], kind);
+            assert_eq!(line["message_id"].is_string(), outcome == "accepted");
+
+            let next = account.send(NOW, mail(1, None)).answer;
+            let free = outcome != "accepted";
+            assert_eq!(
+                next.is_ok(),
+                free,
+                "{kind}: only what is accepted takes allowance"
+            );
+            assert_eq!(last(&account).get("fault"), None);
+        }
+    }
+
+    #[test]
+    fn a_fault_after_acceptance_spares_what_is_refused() {
+        let mut account = account(&json!({"daily": 1}));
+        set_faults(&mut account, &json!([{"kind": "error_after", "count": 1}]));
+        let refused = refusal(&mut account, mail(2, None));
+        assert_eq!(refused, ("TooManyRequestsException", json!("over_quota")));
+        assert_eq!(last(&account).get("fault"), None);
+        let hit = refusal(&mut account, mail(1, None));
+        assert_eq!(
+            hit,
+            ("InternalFailure", json!("accepted")),
+            "the count was left"
+        );
+    }
+
+    #[test]
+    fn only_a_throttle_tells_when_to_retry() {
+        let mut account = account(&json!({}));
+        for (kind, expected) in [("throttle", Some(3)), ("error_before", None)] {
+            set_faults(&mut account, &json!([{"kind": kind, "retry_after_s": 3}]));
+            let error = account.send(NOW, mail(1, None)).answer.unwrap_err();
+            assert_eq!(error.retry_after_s, expected);
+        }
+    }
+
+    #[test]
+    fn setting_faults_or_the_seed_starts_the_faults_anew() {
+        let rules = json!([{"kind": "throttle", "share": 0.5}]);
+        let mut account = account(&json!({"rate": 1_000_000, "daily": -1}));
+        let mut hits = |prepare: &dyn Fn(&mut Account)| -> Vec<bool> {
+            prepare(&mut account);
+            let mut send = || account.send(NOW, mail(1, None)).answer.is_err();
+            (0..50).map(|_| send()).collect()
+        };
+        let seed = json!({"seed": 1});
+        let first = hits(&|account| set_faults(account, &rules));
+        assert_ne!(hits(&|_| {}), first);
+        assert_eq!(hits(&|account| set_faults(account, &rules)), first);
+        let reseed =
+            |account: &mut Account| account.change(NOW, seed.as_object().unwrap()).unwrap();
+        assert_eq!(hits(&reseed), first);
+    }
+
+    #[test]
+    fn what_is_accepted_has_events_also_when_its_answer_fails() {
+        let on = json!({"events_endpoint": "http://localhost", "event_delay_ms": 20});
+        for (rules, settings, set, expected) in [
+            (json!([]), &on, Some("s"), 2),
+            (json!([{"kind": "error_after"}]), &on, Some("s"), 2),
+            (json!([{"kind": "reset_after"}]), &on, Some("s"), 2),
+            (json!([{"kind": "error_before"}]), &on, Some("s"), 0),
+            (json!([]), &on, None, 0),
+            (json!([]), &json!({}), Some("s"), 0),
+        ] {
+            let mut account = account(settings);
+            account.create_set("s", SENDING).unwrap();
+            set_faults(&mut account, &rules);
+            let events = account.send(NOW, mail(1, set)).events;
+            assert_eq!(events.len(), expected, "{rules} {settings} {set:?}");
+            let id = last(&account)["message_id"].clone();
+            for event in events {
+                assert_eq!(event.at, NOW + 20_000);
+                assert_eq!(event.detail["mail"]["messageId"], id);
+            }
+        }
     }
 
     #[test]

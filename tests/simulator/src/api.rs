@@ -6,7 +6,7 @@ use axum::Json;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
-use axum::extract::{DefaultBodyLimit, Path, State};
+use axum::extract::{ConnectInfo, DefaultBodyLimit, Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
@@ -18,6 +18,7 @@ use crate::Simulator;
 use crate::account::ConfigurationSet;
 use crate::errors::{ApiError, ErrorKind};
 use crate::request::{self, Received};
+use crate::wire::Scissors;
 
 /// SES takes messages of 40 MB; base64 and the rest of the request come on top.
 const MAX_BODY: usize = 56 * 1024 * 1024;
@@ -54,14 +55,22 @@ pub(crate) fn routes() -> Router<Arc<Simulator>> {
 }
 
 /// The request has been read when this is called: that is its arrival.
-async fn send_email(State(simulator): State<Arc<Simulator>>, body: Body) -> Response {
+async fn send_email(
+    State(simulator): State<Arc<Simulator>>,
+    ConnectInfo(scissors): ConnectInfo<Scissors>,
+    body: Body,
+) -> Response {
     let received = match body {
         Ok(body) => request::read(&body),
         Err(rejection) => Received::unreadable(unreadable(&rejection)),
     };
     let plan = simulator.account(|account, now| account.send(now, received));
+    simulator.events.push(plan.events);
     if !plan.latency.is_zero() {
         tokio::time::sleep(plan.latency).await;
+    }
+    if let Some(cut) = plan.cut {
+        scissors.cut(cut);
     }
     match plan.answer {
         Ok(id) => Json(json!({ "MessageId": id })).into_response(),

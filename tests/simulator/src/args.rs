@@ -31,10 +31,12 @@ Settings, which PUT /_simulator/settings changes under the same names with `_` f
                              LimitExceededException, ThrottlingException
   --latency-median-ms MS     median latency of a SendEmail answer [80]; 0: none
   --latency-p99-ms MS        its 99th percentile [250]; log-normal
-  --seed N                   determines the latencies, in order of arrival [1]
+  --seed N                   determines latencies and faults, in order of arrival [1]
   --sending-enabled BOOL     the account's sending switch [true]
   --production-access BOOL   out of the sandbox, as GetAccount says [true]
   --enforcement STATUS       HEALTHY, PROBATION or SHUTDOWN (account suspended) [HEALTHY]
+  --events-endpoint URL      the EventBridge to publish events to, http only []; none if empty
+  --event-delay-ms MS        how long after a mail its events happen [50]
 
 Control:
 
@@ -42,6 +44,10 @@ Control:
   PUT    /_simulator/settings   changes those in the JSON object, all or none
   GET    /_simulator/record     the record, as a JSON array
   DELETE /_simulator/record     empties record and file; the limits keep what was sent
+  GET    /_simulator/faults     the faults on purpose
+  PUT    /_simulator/faults     replaces them all; the README lists the kinds
+  DELETE /_simulator/faults     no faults any more
+  GET    /_simulator/events     how many events wait, were published, were lost
 
 SIGTERM and SIGINT stop it; requests under way are finished.
 ";

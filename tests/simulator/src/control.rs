@@ -1,4 +1,4 @@
-//! The simulator's own paths, for tests: settings and record.
+//! The simulator's own paths, for tests: settings, record, faults and events.
 
 use std::sync::Arc;
 
@@ -9,15 +9,22 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::Simulator;
+use crate::faults::{self, Fault};
+use crate::publisher::Counts;
 use crate::settings::Settings;
 
 pub(crate) fn routes() -> Router<Arc<Simulator>> {
     Router::new()
         .route("/_simulator/settings", get(settings).put(change_settings))
         .route("/_simulator/record", get(record).delete(clear_record))
+        .route(
+            "/_simulator/faults",
+            get(faults).put(set_faults).delete(clear_faults),
+        )
+        .route("/_simulator/events", get(events))
 }
 
 async fn settings(State(simulator): State<Arc<Simulator>>) -> Json<Settings> {
@@ -26,10 +33,9 @@ async fn settings(State(simulator): State<Arc<Simulator>>) -> Json<Settings> {
 
 /// Answers with all settings as they are now.
 async fn change_settings(State(simulator): State<Arc<Simulator>>, body: Bytes) -> Response {
-    let changes = match serde_json::from_slice(&body) {
-        Ok(Value::Object(changes)) => changes,
-        Ok(_) => return refused("body must be a JSON object of settings"),
-        Err(error) => return refused(&format!("body is not JSON: {error}")),
+    let changes = match object(&body) {
+        Ok(changes) => changes,
+        Err(message) => return refused(&message),
     };
     simulator.account(|account, now| match account.change(now, &changes) {
         Ok(()) => Json(account.settings().clone()).into_response(),
@@ -50,6 +56,46 @@ async fn clear_record(State(simulator): State<Arc<Simulator>>) -> Response {
             let body = Json(json!({ "message": message }));
             (StatusCode::INTERNAL_SERVER_ERROR, body).into_response()
         }
+    }
+}
+
+async fn faults(State(simulator): State<Arc<Simulator>>) -> Json<Value> {
+    simulator.account(|account, _| shown(account.faults()))
+}
+
+/// Answers with all faults as they are now.
+async fn set_faults(State(simulator): State<Arc<Simulator>>, body: Bytes) -> Response {
+    let body = match object(&body) {
+        Ok(body) => body,
+        Err(message) => return refused(&message),
+    };
+    match faults::parse(&body) {
+        Ok(rules) => simulator.account(|account, _| {
+            account.set_faults(rules);
+            shown(account.faults()).into_response()
+        }),
+        Err(error) => refused(&error.to_string()),
+    }
+}
+
+async fn clear_faults(State(simulator): State<Arc<Simulator>>) -> StatusCode {
+    simulator.account(|account, _| account.set_faults(Vec::new()));
+    StatusCode::NO_CONTENT
+}
+
+fn shown(rules: &[Fault]) -> Json<Value> {
+    Json(json!({ "faults": rules }))
+}
+
+async fn events(State(simulator): State<Arc<Simulator>>) -> Json<Counts> {
+    Json(simulator.events.counts())
+}
+
+fn object(body: &[u8]) -> Result<Map<String, Value>, String> {
+    match serde_json::from_slice(body) {
+        Ok(Value::Object(object)) => Ok(object),
+        Ok(_) => Err("body must be a JSON object".to_owned()),
+        Err(error) => Err(format!("body is not JSON: {error}")),
     }
 }
 

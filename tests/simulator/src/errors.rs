@@ -1,7 +1,7 @@
 //! SES's errors as the AWS SDKs read them: a status, the name in a header, a message in JSON.
 
 use axum::Json;
-use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
@@ -78,6 +78,8 @@ pub struct ApiError {
     pub kind: ErrorKind,
     /// Its text; never an address or a content.
     pub message: String,
+    /// `Retry-After`, in seconds.
+    pub retry_after_s: Option<u32>,
 }
 
 impl ApiError {
@@ -86,6 +88,7 @@ impl ApiError {
         Self {
             kind,
             message: message.into(),
+            retry_after_s: None,
         }
     }
 }
@@ -96,6 +99,10 @@ impl IntoResponse for ApiError {
         let mut response = (self.kind.status(), body).into_response();
         let name = HeaderValue::from_static(self.kind.name());
         response.headers_mut().insert(&ERROR_TYPE, name);
+        if let Some(seconds) = self.retry_after_s {
+            let headers = response.headers_mut();
+            headers.insert(header::RETRY_AFTER, seconds.into());
+        }
         response
     }
 }

@@ -7,6 +7,8 @@
 //! * [`latency`]: how long answers take.
 //! * [`request`]: reads and checks a `SendEmail` body.
 //! * [`settings`]: what can be set.
+//! * [`faults`]: which requests fail on purpose.
+//! * [`events`]: what SES publishes of a mail.
 //! * [`account`]: puts these together and decides what happens to a request.
 //!
 //! At the edges:
@@ -14,6 +16,8 @@
 //! * [`record`]: the record of arrivals, in memory and in a file.
 //! * [`clock`]: the one clock.
 //! * `api` and `control`: the HTTP paths.
+//! * `wire`: connections that can be cut without an answer.
+//! * `publisher`: posts the events to EventBridge.
 //! * [`args`]: the command line.
 
 pub mod account;
@@ -22,11 +26,15 @@ pub mod args;
 pub mod clock;
 mod control;
 pub mod errors;
+pub mod events;
+pub mod faults;
 pub mod latency;
 pub mod limits;
+mod publisher;
 pub mod record;
 pub mod request;
 pub mod settings;
+mod wire;
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,13 +46,15 @@ use axum::extract::State;
 use axum::http::{HeaderName, HeaderValue};
 use axum::middleware;
 use axum::response::Response;
-use axum::serve::ListenerExt;
 use tokio::net::TcpListener;
+use tokio::task::JoinSet;
 
 use crate::account::Account;
 use crate::clock::{Clock, Micros};
+use crate::publisher::Queue;
 use crate::record::Record;
 use crate::settings::Settings;
+use crate::wire::{Scissors, Wires};
 
 /// How long requests under way may take once the server was told to stop.
 const GRACE: Duration = Duration::from_secs(3);
@@ -56,6 +66,7 @@ static REQUEST_ID: HeaderName = HeaderName::from_static("x-amzn-requestid");
 pub struct Simulator {
     clock: Clock,
     account: Mutex<Account>,
+    events: Queue,
     requests: AtomicU64,
 }
 
@@ -67,8 +78,13 @@ impl Simulator {
         Self {
             account: Mutex::new(Account::new(settings, record, clock.now())),
             clock,
+            events: Queue::default(),
             requests: AtomicU64::new(0),
         }
+    }
+
+    fn now(&self) -> Micros {
+        self.clock.now()
     }
 
     /// Does something with the account. The time is read with the account in hand, so that times
@@ -80,6 +96,7 @@ impl Simulator {
 }
 
 /// Serves until `stop` completes; then finishes the requests under way, for at most three seconds.
+/// Events that then still wait are not published.
 ///
 /// # Errors
 /// The listener failed.
@@ -89,6 +106,11 @@ pub async fn serve(
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
     let simulator = Arc::new(simulator);
+    // Dropped at the end, which stops them.
+    let mut publishers = JoinSet::new();
+    for _ in 0..publisher::WORKERS {
+        publishers.spawn(publisher::work(Arc::clone(&simulator)));
+    }
     let routes: Router = api::routes()
         .merge(control::routes())
         .layer(middleware::map_response_with_state(
@@ -96,12 +118,9 @@ pub async fn serve(
             add_request_id,
         ))
         .with_state(simulator);
-    // An answer is one small segment: it must not wait for the acknowledgement of the last.
-    let listener = listener.tap_io(|connection| {
-        let _ = connection.set_nodelay(true);
-    });
+    let routes = routes.into_make_service_with_connect_info::<Scissors>();
     let (stopping, stopped) = tokio::sync::oneshot::channel();
-    let server = axum::serve(listener, routes).with_graceful_shutdown(async move {
+    let server = axum::serve(Wires(listener), routes).with_graceful_shutdown(async move {
         stop.await;
         let _ = stopping.send(());
     });

@@ -7,6 +7,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::clock::Micros;
+use crate::faults::Kind;
 use crate::request::{Summary, is_word};
 
 /// What became of a `SendEmail` request.
@@ -29,6 +30,8 @@ pub enum Outcome {
     AccountPaused,
     /// The account is shut down.
     AccountSuspended,
+    /// Failed on purpose before it was looked at.
+    Failed,
 }
 
 /// One line of the record. It holds counts and tags, never an address or a content.
@@ -54,6 +57,9 @@ pub struct Arrival<'a> {
     pub grant_ms: Option<u64>,
     /// The configuration set named.
     pub configuration_set: Option<&'a str>,
+    /// The fault that hit it; absent where none did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fault: Option<Kind>,
 }
 
 impl<'a> Arrival<'a> {
@@ -80,6 +86,7 @@ impl<'a> Arrival<'a> {
             slot_ms: milliseconds("slot_ms"),
             grant_ms: milliseconds("grant_ms"),
             configuration_set: set.filter(|name| is_word(name)),
+            fault: None,
         }
     }
 }
@@ -184,6 +191,18 @@ mod tests {
                 "slot_ms": 1_790_000_000_100_u64, "grant_ms": null, "configuration_set": "acme-set",
             }])
         );
+    }
+
+    #[test]
+    fn a_fault_is_named() {
+        let summary = summary();
+        let mut record = Record::default();
+        let mut arrival = Arrival::new(AT, &summary, Outcome::Failed, None);
+        arrival.fault = Some(Kind::ResetBefore);
+        record.push(&arrival).unwrap();
+        let line = &array(&record)[0];
+        assert_eq!(line["outcome"], "failed");
+        assert_eq!(line["fault"], "reset_before");
     }
 
     #[test]

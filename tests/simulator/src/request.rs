@@ -1,6 +1,6 @@
 //! Reads a `SendEmail` body and checks it as SES does, as far as that is cheap.
 //!
-//! What leaves here holds counts and tags only: no address, subject or content.
+//! What leaves here holds no subject or content; addresses are apart, for the events alone.
 
 use std::borrow::Cow;
 
@@ -39,22 +39,34 @@ impl Summary {
     }
 }
 
+/// Who a mail is from and to, without the names. Personal: never in the record.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Addresses {
+    /// The sender; a raw message may have it in its content alone.
+    pub from: Option<String>,
+    /// To, Cc and Bcc, in this order.
+    pub to: Vec<String>,
+}
+
 /// One request that arrived: what is known of it, and what is wrong with it.
 #[derive(Debug)]
 pub struct Received {
     /// What could be read, also of an invalid request.
     pub summary: Summary,
+    /// The addresses, likewise.
+    pub addresses: Addresses,
     /// The first thing wrong with it, regardless of limits and of the state of the account.
-    pub fault: Option<ApiError>,
+    pub defect: Option<ApiError>,
 }
 
 impl Received {
     /// A request whose body never became readable.
     #[must_use]
-    pub fn unreadable(fault: ApiError) -> Self {
+    pub fn unreadable(defect: ApiError) -> Self {
         Self {
             summary: Summary::default(),
-            fault: Some(fault),
+            addresses: Addresses::default(),
+            defect: Some(defect),
         }
     }
 }
@@ -65,7 +77,8 @@ pub fn read(body: &[u8]) -> Received {
     match serde_json::from_slice::<SendEmail<'_>>(body) {
         Ok(mail) => Received {
             summary: mail.summary(),
-            fault: mail.check().err(),
+            addresses: mail.addresses(),
+            defect: mail.check().err(),
         },
         // Only the place: serde's own text may quote a value, and values are personal here.
         Err(error) => Received::unreadable(ApiError::new(
@@ -196,6 +209,14 @@ impl SendEmail<'_> {
             tags: legal
                 .map(|(name, value)| (name.to_owned(), value.to_owned()))
                 .collect(),
+        }
+    }
+
+    fn addresses(&self) -> Addresses {
+        let from = self.from_email_address.as_ref();
+        Addresses {
+            from: from.map(|from| bare(&from.0).to_owned()),
+            to: self.recipients().map(bare).map(str::to_owned).collect(),
         }
     }
 
@@ -335,6 +356,21 @@ fn is_simulator(address: &str) -> bool {
     domain(address).is_some_and(|domain| domain.eq_ignore_ascii_case(SIMULATOR_DOMAIN))
 }
 
+/// `user@domain` of `Name <user@domain>`.
+fn bare(address: &str) -> &str {
+    let address = address.trim();
+    let inner = address.strip_suffix('>').and_then(|a| a.rsplit_once('<'));
+    inner.map_or(address, |(_, inner)| inner.trim())
+}
+
+/// Which mailbox of the mailbox simulator a bare address names, in lower case and without label.
+#[must_use]
+pub fn mailbox(address: &str) -> Option<String> {
+    let (local, _) = address.rsplit_once('@').filter(|_| is_simulator(address))?;
+    let (name, _) = local.split_once('+').unwrap_or((local, ""));
+    Some(name.to_ascii_lowercase())
+}
+
 fn check_address(address: &str) -> Result<(), ApiError> {
     if domain(address).is_none() {
         return Err(bad("Missing final '@domain'"));
@@ -386,14 +422,16 @@ mod tests {
         read(request.to_string().as_bytes())
     }
 
-    fn fault(path: &str, value: Value) -> String {
-        with(path, value).fault.map_or(String::new(), |e| e.message)
+    fn defect(path: &str, value: Value) -> String {
+        with(path, value)
+            .defect
+            .map_or(String::new(), |e| e.message)
     }
 
     #[test]
     fn a_valid_request_is_summed_up() {
         let received = read(valid().to_string().as_bytes());
-        assert_eq!(received.fault, None);
+        assert_eq!(received.defect, None);
         assert_eq!(
             received.summary,
             Summary {
@@ -417,7 +455,7 @@ mod tests {
             json!({"Template": {"TemplateContent": {"Subject": "s"}}}),
         ];
         for content in contents {
-            assert_eq!(fault("/Content", content.clone()), "", "{content}");
+            assert_eq!(defect("/Content", content.clone()), "", "{content}");
         }
     }
 
@@ -426,9 +464,9 @@ mod tests {
         let mut request = valid();
         request["Content"] = json!({"Raw": {"Data": "RnJvbTogYQ=="}});
         request.as_object_mut().unwrap().remove("FromEmailAddress");
-        assert_eq!(read(request.to_string().as_bytes()).fault, None);
+        assert_eq!(read(request.to_string().as_bytes()).defect, None);
         request.as_object_mut().unwrap().remove("Destination");
-        let message = read(request.to_string().as_bytes()).fault.unwrap().message;
+        let message = read(request.to_string().as_bytes()).defect.unwrap().message;
         assert_eq!(message, "missing Destination");
     }
 
@@ -501,19 +539,19 @@ mod tests {
             ),
         ];
         for (path, value, expected) in cases {
-            let message = fault(path, value.clone());
+            let message = defect(path, value.clone());
             assert!(message.contains(expected), "{path} {value}: {message:?}");
         }
-        assert_eq!(fault("/Destination", addresses(50)), "");
+        assert_eq!(defect("/Destination", addresses(50)), "");
         assert_eq!(
-            fault(
+            defect(
                 "/EmailTags",
                 json!([{"Name": "ses:feedback-id-a", "Value": "v"}])
             ),
             ""
         );
         assert_eq!(
-            fault(
+            defect(
                 &format!("{simple}/Headers"),
                 header("List-Unsubscribe", "<x>")
             ),
@@ -526,7 +564,7 @@ mod tests {
         let tags =
             json!([{"Name": "to", "Value": "a@example.com"}, {"Name": "send_id", "Value": "s-1"}]);
         let received = with("/EmailTags", tags);
-        assert!(received.fault.is_some());
+        assert!(received.defect.is_some());
         assert_eq!(received.summary.recipients, 4);
         assert_eq!(received.summary.tag("send_id"), Some("s-1"));
         assert_eq!(received.summary.tag("to"), None);
@@ -540,11 +578,31 @@ mod tests {
         ] {
             let received = read(body.as_bytes());
             assert_eq!(received.summary, Summary::default());
-            let fault = received.fault.unwrap();
-            assert_eq!(fault.kind, ErrorKind::Serialization);
-            assert!(fault.message.contains("line 1"), "{}", fault.message);
-            assert!(!fault.message.contains("example.com"), "{}", fault.message);
+            let defect = received.defect.unwrap();
+            assert_eq!(defect.kind, ErrorKind::Serialization);
+            assert!(defect.message.contains("line 1"), "{}", defect.message);
+            assert!(
+                !defect.message.contains("example.com"),
+                "{}",
+                defect.message
+            );
         }
+    }
+
+    #[test]
+    fn addresses_lose_their_names() {
+        let addresses = read(valid().to_string().as_bytes()).addresses;
+        let expected = [
+            "a@example.com",
+            "b@Simulator.AmazonSES.com",
+            "c@example.com",
+            "success+label@simulator.amazonses.com",
+        ];
+        assert_eq!(addresses.from.as_deref(), Some("shop@example.com"));
+        assert_eq!(addresses.to, expected);
+        let mailboxes = addresses.to.iter().map(|address| mailbox(address));
+        let expected = [None, Some("b"), None, Some("success")];
+        assert!(mailboxes.eq(expected.map(|name| name.map(str::to_owned))));
     }
 
     #[test]
@@ -552,6 +610,6 @@ mod tests {
         let body = valid()
             .to_string()
             .replace("a@example.com", r"\u0061@example.com");
-        assert_eq!(read(body.as_bytes()).fault, None);
+        assert_eq!(read(body.as_bytes()).defect, None);
     }
 }

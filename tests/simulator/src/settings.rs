@@ -1,8 +1,10 @@
 //! What can be set, by flag at start and by request while running: one table for both.
 
+use axum::http::Uri;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::clock::Micros;
 use crate::errors::ErrorKind;
 use crate::latency::Shape;
 use crate::limits::{Model, Quota, Rate};
@@ -28,8 +30,12 @@ pub struct Settings {
     pub latency_median_ms: f64,
     /// Its 99th percentile, ms.
     pub latency_p99_ms: f64,
-    /// What determines the latencies; setting it starts their sequence anew.
+    /// What determines the latencies and faults; setting it starts their sequences anew.
     pub seed: u64,
+    /// The EventBridge that events are published to; empty: none are.
+    pub events_endpoint: String,
+    /// How long after the arrival they happen, ms.
+    pub event_delay_ms: f64,
 }
 
 impl Default for Settings {
@@ -45,6 +51,8 @@ impl Default for Settings {
             latency_median_ms: 80.0,
             latency_p99_ms: 250.0,
             seed: 1,
+            events_endpoint: String::new(),
+            event_delay_ms: 50.0,
         }
     }
 }
@@ -169,6 +177,17 @@ impl Settings {
                 assign(&mut self.latency_p99_ms, read(value).filter(is_latency)),
             ),
             "seed" => ("a whole number from 0", assign(&mut self.seed, read(value))),
+            "events_endpoint" => (
+                r#"an http:// URL, or "" for no events"#,
+                assign(
+                    &mut self.events_endpoint,
+                    read(value).filter(|url: &String| url.is_empty() || is_http(url)),
+                ),
+            ),
+            "event_delay_ms" => (
+                "milliseconds, 0 to 3600000",
+                assign(&mut self.event_delay_ms, read(value).filter(is_latency)),
+            ),
             _ => return Err(SettingsError::Unknown(name.to_owned())),
         };
         set.ok_or_else(|| SettingsError::Value {
@@ -198,6 +217,17 @@ impl Settings {
         }
     }
 
+    /// How long after the arrival events happen.
+    #[must_use]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "checked to be 0 to an hour"
+    )]
+    pub fn event_delay(&self) -> Micros {
+        (self.event_delay_ms * 1000.0) as Micros
+    }
+
     /// The latency these settings ask for.
     #[must_use]
     pub fn latency(&self) -> Shape {
@@ -222,6 +252,11 @@ fn is_latency(milliseconds: &f64) -> bool {
     (0.0..=MAX_LATENCY_MS).contains(milliseconds)
 }
 
+fn is_http(url: &str) -> bool {
+    let url = url.parse::<Uri>().ok();
+    url.is_some_and(|url| url.scheme_str() == Some("http") && url.host().is_some())
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -238,6 +273,8 @@ mod tests {
             "rate": 11.2, "model": "window", "daily": -1, "daily_error": "ThrottlingException",
             "sending_enabled": false, "production_access": false, "enforcement": "SHUTDOWN",
             "latency_median_ms": 5.0, "latency_p99_ms": 9.0, "seed": 7,
+            "events_endpoint": "http://localhost:4566",
+            "event_delay_ms": 5.0,
         });
         let settings = changed(&all).unwrap();
         assert_eq!(serde_json::to_value(&settings).unwrap(), all);
@@ -288,6 +325,19 @@ mod tests {
             ),
             (json!({"latency_p99_ms": 4e6}), "latency_p99_ms: expected"),
             (json!({"seed": -1}), "seed: expected"),
+            (
+                json!({"events_endpoint": "https://localhost"}),
+                r#"events_endpoint: expected an http:// URL, or "" for no events, got "https"#,
+            ),
+            (
+                json!({"events_endpoint": "localhost:4566"}),
+                "events_endpoint: expected",
+            ),
+            (
+                json!({"events_endpoint": null}),
+                "events_endpoint: expected",
+            ),
+            (json!({"event_delay_ms": -1}), "event_delay_ms: expected"),
             (
                 json!({"latency_median_ms": 300}),
                 "latency_p99_ms (250) must not be below latency_median_ms (300)",

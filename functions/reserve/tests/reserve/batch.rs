@@ -1,32 +1,10 @@
 //! What becomes of batches from a queue.
 
-use crate::rig::{self, NOW, Rig, attribute, record, request, slot, unused};
+use crate::rig::{self, NOW, Rig, attribute, body, body_of, failed, record, request, slot, unused};
 use reserve::HandlerError;
 use sendslot_domain::{Lane, Millis};
-use sendslot_runtime::queue::Failed;
 use sendslot_schedule::{Booking, Standing, Wait};
 use serde_json::{Value, json};
-
-fn body(send_id: &str) -> String {
-    request(send_id).to_string()
-}
-
-/// A request whose body is `bytes` long.
-fn body_of(send_id: &str, bytes: usize) -> String {
-    let mut request = request(send_id);
-    request["content"]["simple"]["text"] = Value::from("");
-    let padding = bytes - request.to_string().len();
-    request["content"]["simple"]["text"] = Value::from("x".repeat(padding));
-    request.to_string()
-}
-
-fn failed(index: usize, sender_fault: bool) -> Failed {
-    Failed {
-        index,
-        sender_fault,
-        code: "InternalError".into(),
-    }
-}
 
 #[tokio::test]
 async fn a_batch_is_booked_in_one_call_and_each_mail_waits_for_its_slot() {
@@ -323,16 +301,6 @@ async fn when_a_whole_call_fails_its_messages_come_again() {
 }
 
 #[tokio::test]
-async fn without_redis_the_good_come_again_and_the_bad_are_dead_lettered() {
-    let rig = Rig::new();
-    rig::locked(&rig.schedule.down).push(Lane::Bulk);
-    let bodies = [body("m0"), "nonsense".to_owned(), body("m1")];
-    assert_eq!(rig.queued(Lane::Bulk, &bodies).await, [0, 2]);
-    assert_eq!(rig.on("bulk-intake-dlq").len(), 1);
-    assert!(rig.sent(Lane::Bulk).is_empty() && rig.released().is_empty());
-}
-
-#[tokio::test]
 async fn an_unknown_tenant_is_refused_by_name() {
     let rig = Rig::new().booking(|n, _, ask| {
         if n == 0 {
@@ -490,17 +458,6 @@ async fn what_was_new_and_can_not_be_put_back_leaves_the_place_it_got() {
         "the one that has waited comes again with its place, the last is there"
     );
     assert!(rig.released().is_empty());
-}
-
-#[tokio::test]
-async fn without_redis_what_will_not_go_is_dead_lettered_all_the_same() {
-    let rig = Rig::new();
-    rig::locked(&rig.schedule.down).push(Lane::Bulk);
-    let mut expired = request("expired");
-    expired["expires_at"] = "2026-11-30T17:30:00Z".into();
-    let records = [woken(Lane::Bulk, &expired.to_string(), "7")];
-    assert_eq!(rig.records(&records).await.0, [0; 0]);
-    assert_eq!(rig.on("bulk-intake-dlq").len(), 1);
 }
 
 #[tokio::test]

@@ -1,8 +1,12 @@
 //! The reserve function on queues and a schedule that are kept in memory.
 #![allow(clippy::expect_used, reason = "a test that expects in vain has failed")]
 
+mod away;
 mod batch;
+mod blocked;
 mod direct;
 mod events;
+mod redelivered;
+mod release;
 mod rig;
 mod slots;

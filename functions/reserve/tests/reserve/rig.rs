@@ -1,12 +1,19 @@
-//! A schedule and queues that are kept in memory, and a function that works on them.
+//! A schedule, queues and a bucket that are kept in memory, and a function that works on them.
 
-use std::sync::{Mutex, MutexGuard};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard},
+};
 
-use reserve::{Answer, Event, HandlerError, Reserve, ports::Book};
-use sendslot_domain::{Lane, Millis, Moment};
+use reserve::{
+    Answer, Event, HandlerError, Reserve,
+    ports::{Book, Parked},
+};
+use sendslot_domain::{Lane, Millis, Moment, TenantName};
 use sendslot_mail::Envelope;
 use sendslot_runtime::{
     Metrics, Queue, ReserveSettings,
+    parking::{ParkedKey, Reason, prefix},
     queue::{Failed, Message, SendBatch, Value as AttributeValue},
 };
 use sendslot_schedule::{Ask, Booking, ScheduleError, Slot, Unused};
@@ -16,6 +23,8 @@ type Booked = dyn Fn(usize, Lane, &Ask) -> Booking + Send + Sync;
 type Sent = dyn Fn(&str, usize, &[&Message]) -> Result<Vec<Failed>, String> + Send + Sync;
 /// One release: its lane, and the slots.
 pub(crate) type Release = (Lane, Vec<Unused>);
+/// What was done, in order, over all fakes.
+type Steps = Arc<Mutex<Vec<String>>>;
 
 /// The moment of every test: 2026-11-30 17:30 UTC.
 pub(crate) const NOW: Moment = Moment(1_796_059_800_000);
@@ -23,7 +32,8 @@ pub(crate) const NOW: Moment = Moment(1_796_059_800_000);
 /// Decides each booking by a function of its number and its ask.
 pub(crate) struct FakeSchedule {
     answer: Box<Booked>,
-    /// The lanes that can't be booked.
+    steps: Steps,
+    /// The lanes that can't be booked. With both, Redis can't be used at all.
     pub(crate) down: Mutex<Vec<Lane>>,
     /// The asks of each call.
     pub(crate) calls: Mutex<Vec<(Lane, Vec<Ask>)>>,
@@ -36,6 +46,7 @@ impl Book for &FakeSchedule {
         if locked(&self.down).contains(&lane) {
             return Err(ScheduleError::NoBudget("{ses}".into()));
         }
+        locked(&self.steps).push(format!("book {lane}"));
         let mut calls = locked(&self.calls);
         let before: usize = calls.iter().map(|(_, asks)| asks.len()).sum();
         calls.push((lane, asks.to_vec()));
@@ -49,11 +60,20 @@ impl Book for &FakeSchedule {
         locked(&self.released).push((lane, unused.to_vec()));
         Ok(())
     }
+
+    async fn resume(&self, tenant: &TenantName) -> Result<(), ScheduleError> {
+        if locked(&self.down).len() == Lane::ALL.len() {
+            return Err(ScheduleError::NoBudget("{ses}".into()));
+        }
+        locked(&self.steps).push(format!("resume {tenant}"));
+        Ok(())
+    }
 }
 
 /// Keeps what each call was given. Answers by a function of queue, call number and messages.
 pub(crate) struct FakeQueues {
     answer: Box<Sent>,
+    steps: Steps,
     /// Each call: the queue's name, and its messages.
     pub(crate) calls: Mutex<Vec<(String, Vec<Message>)>>,
 }
@@ -72,6 +92,7 @@ impl SendBatch for &FakeQueues {
         );
         assert!(bytes <= 1_048_576, "{bytes} bytes in one call");
         assert!(messages.iter().all(|message| message.delay_seconds <= 900));
+        locked(&self.steps).push(format!("put {}", queue.name()));
         let mut calls = locked(&self.calls);
         let number = calls.len();
         let kept = messages.iter().map(|message| (*message).clone()).collect();
@@ -80,18 +101,72 @@ impl SendBatch for &FakeQueues {
     }
 }
 
+/// Parked mail by its key, as a bucket lists it. Nothing in place of a body is gone when it is fetched.
+pub(crate) struct FakeBucket {
+    steps: Steps,
+    objects: Mutex<BTreeMap<String, Option<String>>>,
+    /// What can't be done: `list`, `fetch` or `remove`.
+    fails: &'static str,
+}
+
+impl FakeBucket {
+    fn step(&self, what: &str, of: impl std::fmt::Display) -> Result<(), String> {
+        if self.fails == what {
+            return Err(format!("no {what} today"));
+        }
+        locked(&self.steps).push(format!("{what} {of}"));
+        Ok(())
+    }
+}
+
+impl Parked for &FakeBucket {
+    async fn oldest(
+        &self,
+        tenant: &TenantName,
+        reason: Reason,
+        most: usize,
+    ) -> Result<Vec<ParkedKey>, String> {
+        self.step("list", tenant)?;
+        let objects = locked(&self.objects);
+        let here = objects
+            .keys()
+            .filter(|key| key.starts_with(&prefix(tenant)));
+        let keys = here.map(|key| key.parse::<ParkedKey>().expect("a key"));
+        Ok(keys.filter(|key| key.reason == reason).take(most).collect())
+    }
+
+    async fn fetch(&self, key: &ParkedKey) -> Result<Option<String>, String> {
+        self.step("fetch", &key.send_id)?;
+        Ok(locked(&self.objects)
+            .get(&key.to_string())
+            .cloned()
+            .flatten())
+    }
+
+    async fn remove(&self, key: &ParkedKey) -> Result<(), String> {
+        self.step("remove", &key.send_id)?;
+        locked(&self.objects).remove(&key.to_string());
+        Ok(())
+    }
+}
+
 /// A function with its fakes.
 pub(crate) struct Rig {
     pub(crate) schedule: FakeSchedule,
     pub(crate) queues: FakeQueues,
+    bucket: FakeBucket,
+    steps: Steps,
     slots_only: bool,
+    redis_down: &'static str,
 }
 
 impl Rig {
     /// Every message is booked a second ahead of the one before, beginning in a second.
     pub(crate) fn new() -> Self {
+        let steps = Steps::default();
         Self {
             schedule: FakeSchedule {
+                steps: steps.clone(),
                 answer: Box::new(|number, _, ask| {
                     slot(Millis::from_secs(number as u64 + 1), ask.cost)
                 }),
@@ -101,10 +176,54 @@ impl Rig {
             },
             queues: FakeQueues {
                 answer: Box::new(|_, _, _| Ok(Vec::new())),
+                steps: steps.clone(),
                 calls: Mutex::default(),
             },
+            bucket: FakeBucket {
+                steps: steps.clone(),
+                objects: Mutex::default(),
+                fails: "",
+            },
+            steps,
             slots_only: true,
+            redis_down: "hold",
         }
+    }
+
+    /// While Redis is away, mail goes without a slot.
+    pub(crate) fn capped(mut self) -> Self {
+        self.redis_down = "capped";
+        self
+    }
+
+    /// Redis can't be used for these lanes.
+    pub(crate) fn down(self, lanes: &[Lane]) -> Self {
+        *locked(&self.schedule.down) = lanes.to_vec();
+        self
+    }
+
+    /// The bucket does this in vain: `list`, `fetch` or `remove`.
+    pub(crate) fn without(mut self, what: &'static str) -> Self {
+        self.bucket.fails = what;
+        self
+    }
+
+    /// Parks an object; with nothing in it, it is listed but gone.
+    pub(crate) fn park(&self, key: &ParkedKey, body: Option<&str>) {
+        locked(&self.bucket.objects).insert(key.to_string(), body.map(str::to_owned));
+    }
+
+    /// The send ids of what is parked, by key.
+    pub(crate) fn parked(&self) -> Vec<String> {
+        let objects = locked(&self.bucket.objects);
+        let keys = objects.keys().map(|key| key.parse::<ParkedKey>());
+        keys.map(|key| key.expect("a key").send_id.to_string())
+            .collect()
+    }
+
+    /// What was done since the last look, in order.
+    pub(crate) fn steps(&self) -> Vec<String> {
+        std::mem::take(&mut *locked(&self.steps))
     }
 
     /// Nobody may book slots only.
@@ -133,8 +252,8 @@ impl Rig {
     pub(crate) async fn run(&self, event: &str) -> Result<(Value, Vec<Metrics>), HandlerError> {
         let from = &mut serde_json::Deserializer::from_str(event);
         let event: Event = serde_path_to_error::deserialize(from).expect("an event");
-        let settings = settings(self.slots_only);
-        let reserve = Reserve::new(&self.schedule, &self.queues, settings);
+        let settings = settings(self.slots_only, self.redis_down);
+        let reserve = Reserve::new(&self.schedule, &self.queues, &self.bucket, settings);
         let (answer, metrics): (Answer, _) = reserve.handle(event, NOW).await?;
         Ok((serde_json::to_value(answer).expect("JSON"), metrics))
     }
@@ -188,6 +307,14 @@ impl Rig {
         let (answer, metrics) = self.run(&event).await.expect("an answer");
         let results = answer["results"].as_array().expect("results");
         (results.clone(), metrics)
+    }
+
+    /// Runs a request to release parked mail.
+    pub(crate) async fn release(&self, release: Value) -> Result<Value, HandlerError> {
+        let event = json!({ "release": release }).to_string();
+        let (answer, metrics) = self.run(&event).await?;
+        assert!(metrics.is_empty(), "it was counted when it came first");
+        Ok(answer)
     }
 
     /// What is on the queue with this name, over all calls.
@@ -253,6 +380,29 @@ pub(crate) fn request(send_id: &str) -> Value {
     })
 }
 
+/// The same as text.
+pub(crate) fn body(send_id: &str) -> String {
+    request(send_id).to_string()
+}
+
+/// A request whose body is `bytes` long.
+pub(crate) fn body_of(send_id: &str, bytes: usize) -> String {
+    let mut request = request(send_id);
+    request["content"]["simple"]["text"] = Value::from("");
+    let padding = bytes - request.to_string().len();
+    request["content"]["simple"]["text"] = Value::from("x".repeat(padding));
+    request.to_string()
+}
+
+/// SQS doesn't take the message with this index in its call.
+pub(crate) fn failed(index: usize, sender_fault: bool) -> Failed {
+    Failed {
+        index,
+        sender_fault,
+        code: "InternalError".into(),
+    }
+}
+
 /// A record of a lane's intake queue.
 pub(crate) fn record(lane: Lane, body: &str) -> Value {
     json!({
@@ -262,6 +412,45 @@ pub(crate) fn record(lane: Lane, body: &str) -> Value {
         "eventSource": "aws:sqs",
         "eventSourceARN": format!("arn:aws:sqs:eu-west-1:123456789012:{lane}-intake"),
     })
+}
+
+/// A record with these numbers as its message attributes.
+pub(crate) fn carrying(mut record: Value, numbers: &[(&str, u64)]) -> Value {
+    let attributes = numbers.iter().map(|(name, number)| {
+        let value = json!({ "stringValue": number.to_string(), "dataType": "Number" });
+        ((*name).to_owned(), value)
+    });
+    record["messageAttributes"] = Value::Object(attributes.collect());
+    record
+}
+
+/// A record as SQS hands it over for the second time.
+pub(crate) fn again(mut record: Value, first_received: Moment) -> Value {
+    let attributes = &mut record["attributes"];
+    attributes["ApproximateReceiveCount"] = "2".into();
+    attributes["ApproximateFirstReceiveTimestamp"] = first_received.0.to_string().into();
+    record
+}
+
+/// A copy on a queue as SQS hands it over for the first time.
+pub(crate) fn back(lane: Lane, message: &Message) -> Value {
+    let numbers: Vec<_> = message
+        .attributes
+        .iter()
+        .filter_map(|attribute| match attribute.value {
+            AttributeValue::Number(number) => Some((attribute.name, number)),
+            AttributeValue::Text(_) => None,
+        })
+        .collect();
+    carrying(record(lane, &message.body), &numbers)
+}
+
+/// What a message's attributes say, by name.
+pub(crate) fn carried(message: &Message) -> BTreeMap<&'static str, String> {
+    let names = message.attributes.iter().map(|attribute| attribute.name);
+    names
+        .filter_map(|name| Some((name, attribute(message, name)?)))
+        .collect()
 }
 
 pub(crate) fn attribute(message: &Message, name: &str) -> Option<String> {
@@ -275,7 +464,7 @@ pub(crate) fn attribute(message: &Message, name: &str) -> Option<String> {
     })
 }
 
-fn settings(slots_only: bool) -> ReserveSettings {
+fn settings(slots_only: bool, redis_down: &str) -> ReserveSettings {
     let read = ReserveSettings::read(|name| {
         let value = match name {
             "POWERTOOLS_SERVICE_NAME" => "reserve".into(),
@@ -283,6 +472,8 @@ fn settings(slots_only: bool) -> ReserveSettings {
             "SENDSLOT_LIMIT" => "100/s".into(),
             "SENDSLOT_TENANTS" => "acme".into(),
             "SENDSLOT_SLOTS_ONLY" => if slots_only { "on" } else { "off" }.into(),
+            "SENDSLOT_REDIS_DOWN" => redis_down.into(),
+            "SENDSLOT_PARKING_BUCKET" => "parked".into(),
             // SENDSLOT_BULK_INTAKE_QUEUE_URL is the queue `bulk-intake`.
             url => {
                 let name = url.strip_prefix("SENDSLOT_")?.strip_suffix("_URL")?;

@@ -1,45 +1,28 @@
 //! The way of a batch, on fakes.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Mutex,
-    time::Duration,
-};
+use std::{collections::HashSet, sync::Mutex, time::Duration};
 
-use send::batch::{CLOSING, SEND_TIMEOUT};
-use sendslot_domain::{
-    Cell, Lane, Millis,
-    outcome::{DAILY_QUOTA_PAUSE, Outcome, longest_jitter},
-};
+use send::batch::{CLOSING, COUNTS, SEND_TIMEOUT};
+use sendslot_domain::{Cell, Lane, Millis, outcome::Outcome};
 use sendslot_runtime::queue::{Attribute, Message};
-use sendslot_schedule::{Booking, Claim, Ending, Standing, Unused, Wait};
+use sendslot_schedule::{Booking, Claim, Ended, Ending, Purpose, Standing, Unused, Wait};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::fakes::{
-    Asked, NOW, REQUEST, TIME, World, bodies, body_with, envelope, event, slot, unused,
+    Asked, DLQ, FULL, HANGS, NOW, REQUEST, SEND, THROTTLED, TIME, World, bodies, body_with,
+    envelope, event, go, settings, slot, unused,
 };
-
-const SEND: &str = "sendslot-bulk-send";
-const DLQ: &str = "sendslot-bulk-send-dlq";
-/// How long a call takes that never answers.
-const HANGS: Duration = Duration::from_hours(1);
-const THROTTLED: Outcome = Outcome::RateThrottled { retry_after: None };
 
 fn read(message: &Message) -> Value {
     serde_json::from_str(&message.body).unwrap()
 }
 
-fn reason(message: &Message) -> &Attribute {
+/// Whether a dead letter has this reason.
+pub(crate) fn is_reason(message: &Message, code: &'static str) -> bool {
     message
         .attributes
-        .iter()
-        .find(|a| a.name == "SendslotReason")
-        .unwrap()
-}
-
-fn is_reason(message: &Message, code: &'static str) -> bool {
-    *reason(message) == Attribute::text("SendslotReason", code)
+        .contains(&Attribute::text("SendslotReason", code))
 }
 
 #[tokio::test(start_paused = true)]
@@ -85,15 +68,11 @@ async fn a_good_batch_takes_one_claim_and_one_commit() {
 async fn mails_go_beside_each_other_and_none_before_its_moment() {
     let ids = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
     let wait = |index: usize| Millis(index as u64 * 7);
-    let go = |index| Claim::Go {
-        at: NOW + wait(index),
-        wait: wait(index),
-    };
     let world = World {
         claims: ids
             .into_iter()
             .enumerate()
-            .map(|(index, id)| (id, go(index)))
+            .map(|(index, id)| (id, go(wait(index).0)))
             .collect(),
         claim_takes: Duration::from_millis(30),
         ..World::default()
@@ -137,33 +116,26 @@ async fn a_message_that_surfaced_early_goes_back_as_it_is() {
         wait: Millis(ms),
         slot_ahead: true,
     };
-    let claims = HashMap::from([("a", later(12_999)), ("b", later(950_000))]);
     let world = World {
-        claims,
+        claims: [("a", later(12_999)), ("b", later(950_000))].into(),
         ..World::default()
     };
-    let bodies = bodies(&["a", "b"]);
-    let handled = world.handle(&bodies).await;
+    let handled = world.handle(&bodies(&["a", "b"])).await;
 
     assert_eq!(handled.failed, [""; 0]);
     assert_eq!(handled.count("Early"), 2);
     assert_eq!(world.calls(), ["claim", "put", "put"]);
-    let put = world.put(SEND);
-    assert_eq!((&put[0].body, put[0].delay_seconds), (&bodies[0], 12));
-    assert_eq!((&put[1].body, put[1].delay_seconds), (&bodies[1], 900));
+    assert_eq!(
+        world.copies(),
+        [(12, envelope("a")), (900, envelope("b"))],
+        "with slot and all"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_full_guard_costs_a_new_slot_but_no_attempt() {
-    let claims = HashMap::from([(
-        "b",
-        Claim::Later {
-            wait: Millis(0),
-            slot_ahead: false,
-        },
-    )]);
     let world = World {
-        claims,
+        claims: [("b", FULL)].into(),
         ..World::default()
     };
     let body = body_with("b", &json!({ "attempts": 3, "tenant": "beta" }));
@@ -206,25 +178,11 @@ async fn a_full_guard_costs_a_new_slot_but_no_attempt() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_sent_is_dropped() {
-    let world = World {
-        claims: HashMap::from([("a", Claim::Sent)]),
-        ..World::default()
-    };
-    let handled = world.handle(&bodies(&["a"])).await;
-
-    assert_eq!((handled.failed.len(), handled.count("Duplicate")), (0, 1));
-    assert_eq!(world.calls(), ["claim", "release"], "of a slot of its own");
-    assert_eq!(world.sent(), [""; 0]);
-}
-
-#[tokio::test(start_paused = true)]
 async fn what_is_being_sent_elsewhere_comes_back_when_that_lease_ends() {
     let held = |ms| Claim::Held { left: Millis(ms) };
-    let claims = HashMap::from([("b", held(1_001)), ("c", held(0))]);
     let world = World {
-        claims,
-        hiding_fails: true,
+        claims: [("b", held(1_001)), ("c", held(0))].into(),
+        fails: ["hide"].into(),
         ..World::default()
     };
     let handled = world.handle(&bodies(&["a", "b", "c"])).await;
@@ -237,148 +195,33 @@ async fn what_is_being_sent_elsewhere_comes_back_when_that_lease_ends() {
 
 #[tokio::test(start_paused = true)]
 async fn what_may_not_be_sent_at_all_is_dead_lettered_with_its_reason() {
-    let claims = HashMap::from([("a", Claim::Conflict), ("b", Claim::Unknown)]);
     let world = World {
-        claims,
+        claims: [("a", Claim::Conflict)].into(),
         ..World::default()
     };
     let bodies = [
-        bodies(&["a", "b"]),
+        bodies(&["a"]),
         vec![body_with("c", &json!({ "tenant": "gone" }))],
     ]
     .concat();
     let handled = world.handle(&bodies).await;
 
-    assert_eq!(
-        (
-            handled.failed.len(),
-            handled.count("DeadLettered"),
-            handled.count("Uncertain")
-        ),
-        (0, 3, 1)
-    );
+    assert_eq!(handled.failed, [""; 0]);
+    assert_eq!(handled.counts(), [("DeadLettered", 2)].into());
     assert_eq!(world.sent(), [""; 0]);
     assert_eq!(world.ends(), [], "claims of others are theirs");
     let dead = world.put(DLQ);
-    for (body, code) in bodies
-        .iter()
-        .zip(["send_id_conflict", "uncertain", "unknown_tenant"])
-    {
+    for (body, code) in bodies.iter().zip(["send_id_conflict", "unknown_tenant"]) {
         let message = dead.iter().find(|message| message.body == *body).unwrap();
         assert!(is_reason(message, code), "{message:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_send_takes_a_new_slot_once_its_claim_is_given_up() {
-    let outcomes = [
-        ("a", THROTTLED),
-        ("b", Outcome::Unavailable { retry_after: None }),
-        ("c", Outcome::NotSent),
-        ("d", Outcome::Unknown),
-        ("e", Outcome::Paused),
-    ];
-    let world = World {
-        outcomes: outcomes.into(),
-        ..World::default()
-    };
-    let handled = world.handle(&bodies(&["a", "b", "c", "d", "e", "f"])).await;
-
-    assert_eq!(handled.failed, [""; 0]);
-    assert_eq!(
-        (
-            handled.count("Sent"),
-            handled.count("Retried"),
-            handled.count("Throttled")
-        ),
-        (1, 5, 1)
-    );
-    assert_eq!(
-        world.calls(),
-        ["claim", "commit", "book", "put", "put", "put", "put", "put"]
-    );
-    let frees = world
-        .ends()
-        .into_iter()
-        .filter(|(_, how)| *how == Ending::Free)
-        .map(|(id, _)| id);
-    assert_eq!(frees.collect::<Vec<_>>(), ["a", "b", "c", "d", "e"]);
-    for message in world.put(SEND) {
-        let envelope = read(&message);
-        assert_eq!(
-            (&envelope["attempts"], &envelope["slot_ms"]),
-            (&json!(1), &json!(slot().at.0))
-        );
-        assert!(
-            (4..=6).contains(&message.delay_seconds),
-            "4.2 s to the slot and up to 2 s of jitter"
-        );
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn retries_of_one_moment_are_spread() {
-    let ids = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
-    let world = World {
-        outcomes: ids.map(|id| (id, THROTTLED)).into(),
-        ..World::default()
-    };
-    let bodies: Vec<_> = ids
-        .iter()
-        .map(|id| body_with(id, &json!({ "attempts": 3 })))
-        .collect();
-    world.handle(&bodies).await;
-
-    let delays: HashSet<u16> = world
-        .put(SEND)
-        .iter()
-        .map(|message| message.delay_seconds)
-        .collect();
-    assert!(delays.len() > 1, "{delays:?}");
-    let latest = 4 + u16::try_from(longest_jitter(4).whole_secs()).unwrap();
-    assert!(
-        delays.iter().all(|delay| (4..=latest).contains(delay)),
-        "{delays:?}"
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_retry_waits_as_long_as_the_provider_wants_but_not_past_what_sqs_delays() {
-    let told = |seconds| Outcome::RateThrottled {
-        retry_after: Some(Millis::from_secs(seconds)),
-    };
-    let outcomes = [
-        ("a", told(30)),
-        ("b", told(5_000)),
-        ("c", Outcome::DailyQuota),
-    ]
-    .into();
-    let world = World {
-        outcomes,
-        ..World::default()
-    };
-    let handled = world.handle(&bodies(&["a", "b", "c"])).await;
-
-    assert_eq!(
-        (handled.count("Throttled"), handled.count("Retried")),
-        (3, 3)
-    );
-    let delays: Vec<u64> = world
-        .put(SEND)
-        .iter()
-        .map(|message| message.delay_seconds.into())
-        .collect();
-    let quota = DAILY_QUOTA_PAUSE.whole_secs();
-    assert!((30..=32).contains(&delays[0]), "{delays:?}");
-    assert_eq!(delays[1], 900);
-    assert!((quota..=quota + 2).contains(&delays[2]), "{delays:?}");
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_retry_without_a_free_slot_waits_unbooked() {
     let wait = Wait {
         delay: Millis::from_secs(50),
-        place: 7,
+        place: 0,
         estimate: Millis::from_secs(90),
     };
     let world = World {
@@ -392,75 +235,10 @@ async fn a_retry_without_a_free_slot_waits_unbooked() {
         (handled.count("Retried"), handled.count("DeadLettered")),
         (1, 1)
     );
-    let put = world.put(SEND);
-    let envelope = read(&put[0]);
-    assert_eq!(
-        (&envelope["attempts"], &envelope["cells"]),
-        (&json!(1), &json!([]))
-    );
-    assert!((50..=52).contains(&put[0].delay_seconds));
+    let (delay, copy) = world.copies().remove(0);
+    assert_eq!(copy["cells"], json!([]));
+    assert!((50..=52).contains(&delay), "{delay}");
     assert!(is_reason(&world.put(DLQ)[0], "unknown_tenant"));
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_fifth_failed_attempt_is_the_last() {
-    let world = World {
-        outcomes: [("a", THROTTLED), ("b", THROTTLED)].into(),
-        ..World::default()
-    };
-    let body = |id, attempts| body_with(id, &json!({ "attempts": attempts }));
-    let handled = world.handle(&[body("a", 4), body("b", 3)]).await;
-
-    assert_eq!(
-        (handled.count("DeadLettered"), handled.count("Retried")),
-        (1, 1)
-    );
-    assert_eq!(read(&world.put(SEND)[0])["send_id"], "b");
-    let dead = world.put(DLQ);
-    assert!(is_reason(&dead[0], "attempts_exhausted"));
-    let detail = Attribute::text("SendslotDetail", "rate_throttled: 400 SomeException");
-    assert!(dead[0].attributes.contains(&detail), "{dead:?}");
-    assert!(
-        world.ends().contains(&("a".to_owned(), Ending::Free)),
-        "a redrive may send it"
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_rejected_mail_is_counted_and_deleted() {
-    let world = World {
-        outcomes: [("a", Outcome::Rejected), ("b", Outcome::BadRequest)].into(),
-        ..World::default()
-    };
-    let handled = world.handle(&bodies(&["a", "b"])).await;
-
-    assert_eq!((handled.failed.len(), handled.count("Rejected")), (0, 2));
-    assert_eq!(world.calls(), ["claim", "commit"]);
-    assert!(world.ends().iter().all(|(_, how)| *how == Ending::Free));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_mail_that_may_have_been_accepted_is_set_aside_with_its_claim() {
-    let world = World {
-        outcomes: [("a", Outcome::Uncertain)].into(),
-        ..World::default()
-    };
-    let handled = world.handle(&bodies(&["a"])).await;
-
-    assert_eq!(
-        (
-            handled.failed.len(),
-            handled.count("Uncertain"),
-            handled.count("DeadLettered")
-        ),
-        (0, 1, 1)
-    );
-    assert_eq!(
-        world.calls(),
-        ["claim", "put"],
-        "neither given up nor booked again"
-    );
-    assert!(is_reason(&world.put(DLQ)[0], "uncertain"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -522,129 +300,123 @@ async fn a_sent_mail_never_goes_back_for_want_of_a_commit() {
     };
     for world in [refused, hanging] {
         let world = World {
-            outcomes: [("b", THROTTLED), ("c", Outcome::Uncertain)].into(),
+            outcomes: [
+                ("b", Outcome::Unknown),
+                ("c", Outcome::Uncertain),
+                ("f", Outcome::SetPaused),
+            ]
+            .into(),
             ..world
         };
         let expired = body_with("d", &json!({ "expires_at_ms": NOW.0 }));
         let handled = world
-            .handle(&[bodies(&["a", "b", "c"]), vec![expired]].concat())
+            .handle(&[bodies(&["a", "b", "c", "f"]), vec![expired]].concat())
             .await;
 
         assert!(world.last_send().elapsed() <= CLOSING);
-        assert_eq!(handled.failed, ["m1"], "it needed a new slot");
+        assert_eq!(handled.failed, [""; 0], "copies take their place");
         let counts = [
-            "Sent",
-            "SentUncommitted",
-            "DeadLettered",
-            "Expired",
-            "Retried",
+            ("Sent", 1),
+            ("SentUncommitted", 1),
+            ("Failed", 1),
+            ("RedisDown", 1),
+            ("Uncertain", 1),
+            ("Held", 1),
+            ("Expired", 1),
+            ("Paused", 1),
+            ("Parked", 1),
         ];
-        assert_eq!(counts.map(|name| handled.count(name)), [1, 1, 1, 1, 0]);
+        assert_eq!(handled.counts(), counts.into());
         assert_eq!(
             world.calls(),
-            ["claim", "commit", "commit", "commit", "put"],
+            [
+                "claim", "pause", "commit", "commit", "commit", "park", "put", "put"
+            ],
             "no more is asked of Redis"
         );
+        // Whose claims may still stand says so, unless it may have been sent.
+        let copies = world.copies();
+        let copy = |id| {
+            &copies
+                .iter()
+                .find(|(_, copy)| copy["send_id"] == id)
+                .unwrap()
+                .1
+        };
+        assert_eq!(copy("b")["void"], REQUEST);
+        assert_eq!(copy("b")["attempts"], 1);
+        assert_eq!(copy("c")["void"], Value::Null);
+        assert_eq!(copy("c")["uncertain"], true);
+        assert_eq!(world.parked()[0].1["void"], REQUEST);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn all_after_the_last_send_fits_in_its_time_when_nothing_answers() {
-    // The commit works at the last moment; what comes after it hangs.
+    // The commit works at the last moment; what comes before and after it hangs.
     for queues_take in [Duration::ZERO, HANGS] {
         let held = Claim::Held { left: Millis(500) };
         let world = World {
             claims: [("d", held)].into(),
-            outcomes: [("b", THROTTLED), ("c", Outcome::Uncertain)].into(),
+            outcomes: [
+                ("b", THROTTLED),
+                ("c", Outcome::Uncertain),
+                ("f", Outcome::SetPaused),
+                ("g", Outcome::Paused),
+            ]
+            .into(),
+            brakes_take: HANGS,
             commits_fail: Mutex::new(2),
             commit_takes: Duration::from_millis(999),
             slots_take: HANGS,
+            parking_takes: HANGS,
             queues_take,
             ..World::default()
         };
         let expired = body_with("e", &json!({ "expires_at_ms": NOW.0 }));
         let mut handled = world
-            .handle(&[bodies(&["a", "b", "c", "d"]), vec![expired]].concat())
+            .handle(&[bodies(&["a", "b", "c", "d", "f", "g"]), vec![expired]].concat())
             .await;
 
         let took = world.last_send().elapsed();
-        assert!(took > Duration::from_secs(3) && took < CLOSING, "{took:?}");
+        assert!(took > Duration::from_secs(5) && took < CLOSING, "{took:?}");
         handled.failed.sort();
         let calls = world.calls();
-        assert!(calls.contains(&"book") && calls.contains(&"release"));
-        assert_eq!(
-            (handled.count("Sent"), handled.count("SentUncommitted")),
-            (1, 0)
-        );
+        for call in ["slow", "block", "pause", "book", "park", "put", "hide"] {
+            assert!(calls.contains(&call), "{call} of {calls:?}");
+        }
+        let counts = ["Sent", "SentUncommitted", "Expired"].map(|name| handled.count(name));
+        assert_eq!(counts, [1, 0, 1]);
         if queues_take == HANGS {
-            assert_eq!(handled.failed, ["m1", "m2", "m3"]);
-            assert_eq!(handled.count("DeadLettered"), 0);
+            assert_eq!(handled.failed, ["m1", "m2", "m3", "m4", "m5"]);
         } else {
-            assert_eq!(handled.failed, ["m1", "m3"]);
-            assert_eq!(handled.count("DeadLettered"), 1);
+            assert_eq!(handled.failed, ["m3"]);
+            assert_eq!(world.copies().len(), 4, "b, c, f and g are held");
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_that_hangs_leaves_time_to_give_it_up() {
+async fn whether_the_account_sends_is_asked_within_the_time_of_a_send() {
     let world = World {
-        claim_takes: HANGS,
-        commit_takes: HANGS,
+        outcomes: [("a", Outcome::Paused)].into(),
+        send_takes: SEND_TIMEOUT.saturating_sub(Duration::from_secs(1)),
+        account_sends: Some(true),
+        account_takes: HANGS,
+        commits_fail: Mutex::new(2),
+        commit_takes: Duration::from_millis(999),
         slots_take: HANGS,
+        queues_take: HANGS,
         ..World::default()
     };
     let start = Instant::now();
-    let handled = world.handle(&bodies(&["a", "b"])).await;
-
-    assert!(start.elapsed() < TIME, "{:?}", start.elapsed());
-    assert_eq!(handled.failed, ["m0", "m1"]);
-    assert_eq!(handled.count("ClaimFailed"), 2);
-    assert!(world.ends().iter().all(|(_, how)| *how == Ending::Free));
-}
-
-#[tokio::test(start_paused = true)]
-async fn without_a_claim_nothing_is_sent_and_all_come_back() {
-    let world = World {
-        claims_fail: true,
-        ..World::default()
-    };
-    let bodies = [bodies(&["a", "b"]), vec!["{".into()]].concat();
-    let handled = world.handle(&bodies).await;
-
-    assert_eq!(
-        handled.failed,
-        ["m0", "m1"],
-        "the bad message's end needs no claim"
-    );
-    assert_eq!(handled.count("ClaimFailed"), 2);
-    assert_eq!(world.sent(), [""; 0]);
-    assert!(is_reason(&world.put(DLQ)[0], "bad_envelope"));
-    let frees = [
-        ("a".to_owned(), Ending::Free),
-        ("b".to_owned(), Ending::Free),
-    ];
-    assert_eq!(world.ends(), frees, "only the answer may have been lost");
-}
-
-#[tokio::test(start_paused = true)]
-async fn without_a_booking_only_what_needed_one_comes_back() {
-    let world = World {
-        bookings_fail: true,
-        outcomes: [("b", THROTTLED)].into(),
-        ..World::default()
-    };
-    let handled = world.handle(&bodies(&["a", "b"])).await;
-
-    assert_eq!(handled.failed, ["m1"]);
-    assert_eq!((handled.count("Sent"), handled.count("Retried")), (1, 0));
-    assert_eq!(
-        world.ends(),
-        [
-            ("a".to_owned(), Ending::Sent),
-            ("b".to_owned(), Ending::Free)
-        ]
-    );
+    let handled = world
+        .handle_within(SEND_TIMEOUT + CLOSING, &bodies(&["a"]))
+        .await;
+    let took = start.elapsed();
+    assert!(took < SEND_TIMEOUT + CLOSING, "{took:?}");
+    assert_eq!(handled.failed, ["m0"], "no queue took its copy");
+    assert_eq!(world.told(), ["block 60000 to 900000 account_paused"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -672,10 +444,6 @@ async fn no_send_is_started_that_could_be_cut_short() {
     assert_eq!(world.hidden(), [("r0".to_owned(), 0), ("r1".to_owned(), 0)]);
 
     // The claim took so long that only the first mail's turn is in time.
-    let go = |ms| Claim::Go {
-        at: NOW + Millis(ms),
-        wait: Millis(ms),
-    };
     let world = World {
         claims: [("a", go(0)), ("b", go(1_000))].into(),
         claim_takes: TIME.saturating_sub(SEND_TIMEOUT + CLOSING + Duration::from_millis(500)),
@@ -764,6 +532,14 @@ async fn what_is_expired_is_not_sent_and_its_slot_is_released() {
         (0, 3, 2)
     );
     assert_eq!(world.sent(), ["id3", "id4"]);
+    let purposes: Vec<_> = world.claimed().iter().map(|ask| ask.purpose).collect();
+    let (expire, send) = (Purpose::Expire, Purpose::Send);
+    assert_eq!(purposes, [expire, expire, expire, send, send]);
+    assert_eq!(
+        world.ends().len(),
+        2,
+        "the claim has marked them as expired"
+    );
     let one = unused(NOW.cell(), &[(NOW.cell(), 1)]);
     assert_eq!(world.released(), [one.clone(), one.clone(), one]);
 }
@@ -783,21 +559,19 @@ fn ahead(send_id: &str, tenant: &str) -> (String, Unused) {
 
 #[tokio::test(start_paused = true)]
 async fn whoever_leaves_without_a_grant_gives_its_slot_back() {
-    let full = Claim::Later {
-        wait: Millis(0),
-        slot_ahead: false,
-    };
     let claims = [
-        ("rebooked", full),
-        ("copy", Claim::Sent),
+        ("rebooked", FULL),
+        ("copy", Claim::Ended(Ended::Sent)),
         ("conflict", Claim::Conflict),
-        ("unknown", Claim::Unknown),
+        ("uncertain", Claim::Uncertain { age: Millis(0) }),
+        ("blocked", Claim::Blocked { left: Millis(500) }),
     ];
     let (bodies, slots): (Vec<_>, Vec<_>) = [
         ("rebooked", "beta"),
         ("copy", "acme"),
         ("conflict", "acme"),
-        ("unknown", "acme"),
+        ("uncertain", "acme"),
+        ("blocked", "acme"),
         ("stray", "gone"),
     ]
     .map(|(send_id, tenant)| ahead(send_id, tenant))
@@ -820,7 +594,7 @@ async fn whoever_leaves_without_a_grant_gives_its_slot_back() {
         ..World::default()
     };
     let handled = world.handle(&bodies).await;
-    assert_eq!(handled.failed.len(), 4);
+    assert_eq!(handled.failed.len(), 5);
     let new = Unused {
         tenant: "beta".parse().unwrap(),
         ..unused(slot().at.cell(), &slot().cells)
@@ -845,16 +619,17 @@ async fn where_a_grant_was_drawn_the_slot_is_used_up() {
     let handled = world.handle(&bodies).await;
     assert_eq!((handled.count("Retried"), handled.count("Sent")), (1, 1));
     assert!(!world.calls().contains(&"release"));
+    let copies = world.copies();
+    let uncertain = copies
+        .iter()
+        .find(|(_, copy)| copy["send_id"] == "uncertain");
+    assert_eq!(uncertain.unwrap().1["cells"], json!([]));
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_costs_more_than_a_lowered_cap_is_dead_lettered() {
-    let full = Claim::Later {
-        wait: Millis(0),
-        slot_ahead: false,
-    };
     let world = World {
-        claims: [("full", full)].into(),
+        claims: [("full", FULL)].into(),
         outcomes: [("throttled", THROTTLED)].into(),
         bookings: Mutex::new([Booking::OverCap, Booking::OverCap].into()),
         ..World::default()
@@ -894,7 +669,7 @@ async fn the_queue_decides_the_lane() {
         now: NOW,
         deadline: Instant::now() + TIME,
     };
-    let sender = send::Sender::new(&world, &world, &world, crate::fakes::settings());
+    let sender = send::Sender::new(&world, &world, &world, &world, settings(&[]));
     let refused = sender
         .handle(event("another-queue", &bodies(&["b"])), &invocation)
         .await;
@@ -931,7 +706,7 @@ async fn a_tenants_mail_goes_through_its_configuration_set() {
 #[tokio::test(start_paused = true)]
 async fn every_count_is_there_even_when_it_is_zero() {
     let handled = World::default().handle(&bodies(&["a"])).await;
-    for name in send::batch::COUNTS {
+    for name in COUNTS {
         assert_eq!(handled.count(name), u64::from(name == "Sent"), "{name}");
     }
 }

@@ -1,7 +1,7 @@
 //! Everything outside a batch: it answers as a test says and writes down what it was asked.
 
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
     sync::{Mutex, PoisonError},
     time::Duration,
 };
@@ -9,15 +9,16 @@ use std::{
 use aws_lambda_events::sqs::{BatchItemFailure, SqsEvent};
 use send::{
     Invocation, Sender,
-    ports::{Claims, Outgoing, Provider, Reply, Slots, Visibility},
+    batch::COUNTS,
+    ports::{Brakes, Claims, Outgoing, Parking, Provider, Reply, Slots, Visibility},
 };
-use sendslot_domain::{Cell, Lane, Millis, Moment, outcome::Outcome};
+use sendslot_domain::{Cell, Lane, Millis, Moment, TenantName, outcome::Outcome};
 use sendslot_runtime::{
     Metrics, Queue, SendSettings,
     queue::{Failed, Message, SendBatch},
 };
 use sendslot_schedule::{
-    Ask, Booking, Claim, ClaimAsk, End, Ending, ScheduleError, Slot, Terms, Unused,
+    Ask, Booking, Claim, ClaimAsk, End, Ending, Purpose, ScheduleError, Slot, Terms, Unused,
 };
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
@@ -26,6 +27,12 @@ pub(crate) const NOW: Moment = Moment(1_800_000_000_000);
 pub(crate) const REQUEST: &str = "request-1";
 /// What is left of an invocation that has just begun.
 pub(crate) const TIME: Duration = Duration::from_secs(30);
+/// How long a call takes that never answers.
+pub(crate) const HANGS: Duration = Duration::from_hours(24);
+/// The queues of the bulk lane.
+pub(crate) const SEND: &str = "sendslot-bulk-send";
+pub(crate) const DLQ: &str = "sendslot-bulk-send-dlq";
+pub(crate) const THROTTLED: Outcome = Outcome::RateThrottled { retry_after: None };
 
 /// One thing the handler asked for.
 #[derive(Clone, Debug)]
@@ -34,6 +41,30 @@ pub(crate) enum Asked {
         owner: String,
         terms: Terms,
         asks: Vec<ClaimAsk>,
+    },
+    Renew {
+        owner: String,
+        terms: Terms,
+        asks: Vec<ClaimAsk>,
+    },
+    Slow {
+        granted: Moment,
+        recipients: u32,
+    },
+    Block {
+        length: Millis,
+        longest: Millis,
+        reason: String,
+    },
+    Pause {
+        tenant: String,
+        length: Millis,
+        reason: String,
+    },
+    Account,
+    Park {
+        key: String,
+        body: String,
     },
     Send {
         send_id: String,
@@ -64,28 +95,45 @@ pub(crate) enum Asked {
     },
 }
 
-/// Grants, sends and books everything at once, unless told otherwise.
+/// Grants, sends, books and parks everything at once, unless told otherwise. What has expired is marked so, and while nobody
+/// may send nothing is booked.
 pub(crate) struct World {
+    /// The environment, where it isn't as [`settings`] has it.
+    pub(crate) vars: Vec<(&'static str, &'static str)>,
+    /// Until when no call to Redis works, and how long each takes to fail.
+    pub(crate) away_until: Option<Instant>,
+    pub(crate) away_takes: Duration,
     /// Answers to claims, by send id.
     pub(crate) claims: HashMap<&'static str, Claim>,
     /// How long a claim takes.
     pub(crate) claim_takes: Duration,
+    /// The answer to whoever draws a new grant.
+    pub(crate) renewal: Claim,
+    pub(crate) renewal_takes: Duration,
     /// What sends come to, by send id.
     pub(crate) outcomes: HashMap<&'static str, Outcome>,
-    /// How long a send takes.
+    /// How long a send takes, and those that take otherwise, by send id.
     pub(crate) send_takes: Duration,
+    pub(crate) sends_take: HashMap<&'static str, Duration>,
+    /// Whether the account may send, and how long it takes to tell.
+    pub(crate) account_sends: Option<bool>,
+    pub(crate) account_takes: Duration,
+    /// How long Redis takes to be told what a send means for others.
+    pub(crate) brakes_take: Duration,
+    /// For how long nobody may send, once Redis was told so.
+    pub(crate) blocked: Mutex<Option<Millis>>,
     /// Answers to bookings, in order; after those, [`slot`].
     pub(crate) bookings: Mutex<VecDeque<Booking>>,
-    /// Calls that fail.
-    pub(crate) claims_fail: bool,
-    pub(crate) bookings_fail: bool,
-    pub(crate) hiding_fails: bool,
+    /// Calls that fail: "claim", "renew", "book", "hide", "park".
+    pub(crate) fails: HashSet<&'static str>,
     /// How many commits fail before one works.
     pub(crate) commits_fail: Mutex<usize>,
     /// How long a commit takes.
     pub(crate) commit_takes: Duration,
     /// How long a booking or a release takes.
     pub(crate) slots_take: Duration,
+    /// How long parking a mail takes.
+    pub(crate) parking_takes: Duration,
     /// How long a call to a queue takes.
     pub(crate) queues_take: Duration,
     /// Queues that take nothing, by name.
@@ -97,21 +145,44 @@ pub(crate) struct World {
 impl Default for World {
     fn default() -> Self {
         Self {
+            vars: Vec::new(),
+            away_until: None,
+            away_takes: Duration::ZERO,
             claims: HashMap::new(),
             claim_takes: Duration::ZERO,
+            renewal: FULL,
+            renewal_takes: Duration::ZERO,
             outcomes: HashMap::new(),
             send_takes: Duration::from_millis(100),
+            sends_take: HashMap::new(),
+            account_sends: None,
+            account_takes: Duration::ZERO,
+            brakes_take: Duration::ZERO,
+            blocked: Mutex::default(),
             bookings: Mutex::default(),
-            claims_fail: false,
-            bookings_fail: false,
-            hiding_fails: false,
+            fails: HashSet::new(),
             commits_fail: Mutex::new(0),
             commit_takes: Duration::ZERO,
             slots_take: Duration::ZERO,
+            parking_takes: Duration::ZERO,
             queues_take: Duration::ZERO,
             full: HashSet::new(),
             log: Mutex::default(),
         }
+    }
+}
+
+/// The guard has no grant in time.
+pub(crate) const FULL: Claim = Claim::Later {
+    wait: Millis(0),
+    slot_ahead: false,
+};
+
+/// A grant so long after [`NOW`].
+pub(crate) fn go(ms: u64) -> Claim {
+    Claim::Go {
+        at: NOW + Millis(ms),
+        wait: Millis(ms),
     }
 }
 
@@ -128,6 +199,12 @@ impl Handled {
             .get(name)
             .unwrap_or_else(|| panic!("no metric {name}"))
     }
+
+    /// All counts that aren't zero.
+    pub(crate) fn counts(&self) -> BTreeMap<&'static str, u64> {
+        let counts = COUNTS.map(|name| (name, self.count(name)));
+        counts.into_iter().filter(|(_, count)| *count > 0).collect()
+    }
 }
 
 impl World {
@@ -137,18 +214,18 @@ impl World {
     }
 
     pub(crate) async fn handle_within(&self, time: Duration, bodies: &[String]) -> Handled {
-        self.run(event("sendslot-bulk-send", bodies), NOW, time)
-            .await
+        self.run(event(SEND, bodies), NOW, time).await
     }
 
     pub(crate) async fn run(&self, event: SqsEvent, now: Moment, time: Duration) -> Handled {
-        let invocation = Invocation {
-            id: REQUEST.into(),
-            now,
-            deadline: Instant::now() + time,
-        };
-        let sender = Sender::new(self, self, self, settings());
-        let (response, metrics) = sender.handle(event, &invocation).await.unwrap();
+        let deadline = Instant::now() + time;
+        let id = REQUEST.into();
+        self.invoke(event, &Invocation { id, now, deadline }).await
+    }
+
+    pub(crate) async fn invoke(&self, event: SqsEvent, invocation: &Invocation) -> Handled {
+        let sender = Sender::new(self, self, self, self, settings(&self.vars));
+        let (response, metrics) = sender.handle(event, invocation).await.unwrap();
         let failed = response.batch_item_failures.into_iter();
         let failed = failed
             .map(
@@ -184,11 +261,70 @@ impl World {
     /// When the last send had its answer.
     pub(crate) fn last_send(&self) -> Instant {
         let asked = self.asked().into_iter();
-        let starts = asked.filter_map(|asked| match asked {
-            Asked::Send { at, .. } => Some(at),
+        let ends = asked.filter_map(|asked| match asked {
+            Asked::Send { send_id, at, .. } => Some(at + self.send_of(&send_id)),
             _ => None,
         });
-        starts.max().unwrap() + self.send_takes
+        ends.max().unwrap()
+    }
+
+    fn send_of(&self, send_id: &str) -> Duration {
+        let takes = self.sends_take.get(send_id).copied();
+        takes.unwrap_or(self.send_takes)
+    }
+
+    /// What was claimed, in order.
+    pub(crate) fn claimed(&self) -> Vec<ClaimAsk> {
+        let asked = self.asked().into_iter();
+        asked
+            .filter_map(|asked| match asked {
+                Asked::Claim { asks, .. } => Some(asks),
+                _ => None,
+            })
+            .flatten()
+            .collect()
+    }
+
+    /// What Redis was told of other mail, in words.
+    pub(crate) fn told(&self) -> Vec<String> {
+        let asked = self.asked().into_iter();
+        asked
+            .filter_map(|asked| match asked {
+                Asked::Slow {
+                    granted,
+                    recipients,
+                } => Some(format!("slow {} {recipients}", NOW.until(granted).0)),
+                Asked::Block {
+                    length,
+                    longest,
+                    reason,
+                } => Some(format!("block {} to {} {reason}", length.0, longest.0)),
+                Asked::Pause {
+                    tenant,
+                    length,
+                    reason,
+                } => Some(format!("pause {tenant} {} {reason}", length.0)),
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// What was parked: key and body.
+    pub(crate) fn parked(&self) -> Vec<(String, Value)> {
+        let asked = self.asked().into_iter();
+        asked
+            .filter_map(|asked| match asked {
+                Asked::Park { key, body } => Some((key, serde_json::from_str(&body).unwrap())),
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// The copies that were put on the bulk lane's send queue: delay and envelope.
+    pub(crate) fn copies(&self) -> Vec<(u16, Value)> {
+        let puts = self.put(SEND).into_iter();
+        puts.map(|put| (put.delay_seconds, serde_json::from_str(&put.body).unwrap()))
+            .collect()
     }
 
     /// How claims were ended, in the last commit.
@@ -224,7 +360,7 @@ impl World {
                     queue,
                     receipt,
                     seconds,
-                } if queue == "sendslot-bulk-send" => Some((receipt, seconds)),
+                } if queue == SEND => Some((receipt, seconds)),
                 _ => None,
             })
             .collect()
@@ -248,6 +384,12 @@ impl World {
         asked
             .filter_map(|asked| match asked {
                 Asked::Claim { .. } => Some("claim"),
+                Asked::Renew { .. } => Some("renew"),
+                Asked::Slow { .. } => Some("slow"),
+                Asked::Block { .. } => Some("block"),
+                Asked::Pause { .. } => Some("pause"),
+                Asked::Account => Some("account"),
+                Asked::Park { .. } => Some("park"),
                 Asked::Send { .. } => None,
                 Asked::Commit { .. } => Some("commit"),
                 Asked::Book { .. } => Some("book"),
@@ -264,6 +406,16 @@ impl World {
             .unwrap_or_else(PoisonError::into_inner)
             .push(asked);
     }
+
+    /// A call to Redis that takes so long, and works unless Redis is away or the call is to fail.
+    async fn redis(&self, takes: Duration, fails: bool) -> Result<(), ScheduleError> {
+        let away = self.away_until.is_some_and(|until| Instant::now() < until);
+        sleep(if away { self.away_takes } else { takes }).await;
+        if away || fails {
+            return Err(ScheduleError::NoBudget("ses".into()));
+        }
+        Ok(())
+    }
 }
 
 impl Claims for &World {
@@ -278,18 +430,32 @@ impl Claims for &World {
             terms,
             asks: asks.to_vec(),
         });
-        sleep(self.claim_takes).await;
-        if self.claims_fail {
-            return Err(ScheduleError::NoBudget("ses".into()));
-        }
-        let go = Claim::Go {
-            at: NOW,
-            wait: Millis(0),
+        self.redis(self.claim_takes, self.fails.contains("claim"))
+            .await?;
+        let answer = |ask: &ClaimAsk| {
+            let told = self.claims.get(ask.send_id.as_str()).copied();
+            told.unwrap_or(match ask.purpose {
+                Purpose::Expire => Claim::Expired,
+                Purpose::Send | Purpose::Resend => go(0),
+            })
         };
-        Ok(asks
-            .iter()
-            .map(|ask| self.claims.get(ask.send_id.as_str()).copied().unwrap_or(go))
-            .collect())
+        Ok(asks.iter().map(answer).collect())
+    }
+
+    async fn renew(
+        &self,
+        owner: &str,
+        terms: Terms,
+        asks: &[ClaimAsk],
+    ) -> Result<Vec<Claim>, ScheduleError> {
+        self.note(Asked::Renew {
+            owner: owner.into(),
+            terms,
+            asks: asks.to_vec(),
+        });
+        self.redis(self.renewal_takes, self.fails.contains("renew"))
+            .await?;
+        Ok(vec![self.renewal; asks.len()])
     }
 
     async fn commit(&self, owner: &str, memory: Millis, ends: &[End]) -> Result<(), ScheduleError> {
@@ -302,7 +468,7 @@ impl Claims for &World {
             memory,
             ends,
         });
-        sleep(self.commit_takes).await;
+        self.redis(self.commit_takes, false).await?;
         let mut fail = self
             .commits_fail
             .lock()
@@ -315,24 +481,60 @@ impl Claims for &World {
     }
 }
 
+impl Brakes for &World {
+    async fn slow(&self, granted: Moment, recipients: u32) -> Result<(), ScheduleError> {
+        self.note(Asked::Slow {
+            granted,
+            recipients,
+        });
+        self.redis(self.brakes_take, false).await
+    }
+
+    async fn block(
+        &self,
+        length: Millis,
+        longest: Millis,
+        reason: &str,
+    ) -> Result<(), ScheduleError> {
+        self.note(Asked::Block {
+            length,
+            longest,
+            reason: reason.into(),
+        });
+        self.redis(self.brakes_take, false).await?;
+        *self.blocked.lock().unwrap_or_else(PoisonError::into_inner) = Some(length);
+        Ok(())
+    }
+
+    async fn pause(
+        &self,
+        tenant: &TenantName,
+        length: Millis,
+        reason: &str,
+    ) -> Result<(), ScheduleError> {
+        self.note(Asked::Pause {
+            tenant: tenant.to_string(),
+            length,
+            reason: reason.into(),
+        });
+        self.redis(self.brakes_take, false).await
+    }
+}
+
 impl Slots for &World {
     async fn book(&self, lane: Lane, asks: &[Ask]) -> Result<Vec<Booking>, ScheduleError> {
         self.note(Asked::Book {
             lane,
             asks: asks.to_vec(),
         });
-        sleep(self.slots_take).await;
-        if self.bookings_fail {
-            return Err(ScheduleError::NoBudget("ses".into()));
-        }
+        self.redis(self.slots_take, self.fails.contains("book"))
+            .await?;
         let mut bookings = self.bookings.lock().unwrap_or_else(PoisonError::into_inner);
+        let blocked = *self.blocked.lock().unwrap_or_else(PoisonError::into_inner);
+        let usual = || blocked.map_or_else(|| Booking::Slot(slot()), Booking::Blocked);
         Ok(asks
             .iter()
-            .map(|_| {
-                bookings
-                    .pop_front()
-                    .unwrap_or_else(|| Booking::Slot(slot()))
-            })
+            .map(|_| bookings.pop_front().unwrap_or_else(usual))
             .collect())
     }
 
@@ -340,8 +542,7 @@ impl Slots for &World {
         self.note(Asked::Release {
             unused: unused.to_vec(),
         });
-        sleep(self.slots_take).await;
-        Ok(())
+        self.redis(self.slots_take, false).await
     }
 }
 
@@ -354,7 +555,7 @@ impl Provider for &World {
             configuration_set: mail.configuration_set.map(str::to_owned),
             at: Instant::now(),
         });
-        sleep(self.send_takes).await;
+        sleep(self.send_of(&send_id)).await;
         let outcome = self
             .outcomes
             .get(send_id.as_str())
@@ -366,6 +567,23 @@ impl Provider for &World {
             id: None,
             said,
         }
+    }
+
+    async fn account_sends(&self) -> Option<bool> {
+        self.note(Asked::Account);
+        sleep(self.account_takes).await;
+        self.account_sends
+    }
+}
+
+impl Parking for &World {
+    async fn park(&self, key: String, body: String) -> Result<(), String> {
+        self.note(Asked::Park { key, body });
+        sleep(self.parking_takes).await;
+        if self.fails.contains("park") {
+            return Err("no".into());
+        }
+        Ok(())
     }
 }
 
@@ -402,7 +620,7 @@ impl Visibility for &World {
             });
         }
         sleep(self.queues_take).await;
-        if self.hiding_fails {
+        if self.fails.contains("hide") {
             Err("no".into())
         } else {
             Ok(())
@@ -420,8 +638,12 @@ pub(crate) fn slot() -> Slot {
     }
 }
 
-pub(crate) fn settings() -> SendSettings {
+/// The settings of a usual deployment, with these variables changed.
+pub(crate) fn settings(changed: &[(&str, &str)]) -> SendSettings {
     SendSettings::read(|name| {
+        if let Some((_, value)) = changed.iter().find(|(changed, _)| *changed == name) {
+            return Some((*value).to_owned());
+        }
         let value = match name {
             "POWERTOOLS_SERVICE_NAME" => "send",
             "SENDSLOT_REDIS_URL" => "redis://127.0.0.1:6379",
@@ -432,6 +654,7 @@ pub(crate) fn settings() -> SendSettings {
             "SENDSLOT_PRIORITY_SEND_DLQ_URL" => "http://sqs/0/sendslot-priority-send-dlq",
             "SENDSLOT_BULK_SEND_DLQ_URL" => "http://sqs/0/sendslot-bulk-send-dlq",
             "SENDSLOT_LEASE_SECONDS" => "60",
+            "SENDSLOT_PARKING_BUCKET" => "sendslot-parked",
             _ => return None,
         };
         Some(value.to_owned())
@@ -505,4 +728,13 @@ pub(crate) fn event(queue: &str, bodies: &[String]) -> SqsEvent {
         })
         .collect();
     serde_json::from_value(json!({ "Records": records })).unwrap()
+}
+
+/// The same batch, of which one message is received for the so-manieth time, and was first received then.
+pub(crate) fn received(mut event: SqsEvent, index: usize, count: u32, first: Moment) -> SqsEvent {
+    let attributes = &mut event.records[index].attributes;
+    let mut set = |name: &str, value: String| attributes.insert(name.to_owned(), value);
+    set("ApproximateReceiveCount", count.to_string());
+    set("ApproximateFirstReceiveTimestamp", first.0.to_string());
+    event
 }

@@ -19,16 +19,15 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-use crate::fakes::{NOW, envelope};
+use crate::fakes::{NOW, THROTTLED, envelope};
 
 /// Long enough for a loaded machine, far shorter than a hanging server.
 const WITHIN: Duration = Duration::from_millis(1_500);
 const DOWN: Outcome = Outcome::Unavailable { retry_after: None };
-const THROTTLED: Outcome = Outcome::RateThrottled { retry_after: None };
 
 /// What the server does with a request.
 #[derive(Clone, Debug)]
-enum Does {
+pub(crate) enum Does {
     /// Answers with a status, an error type (empty: none), further header lines and a body.
     Answer(u16, &'static str, &'static str, String),
     /// Says nothing, ever.
@@ -38,8 +37,8 @@ enum Does {
 }
 
 /// An HTTP server that does one thing, and keeps the requests it got: first line and body.
-struct Server {
-    url: String,
+pub(crate) struct Server {
+    pub(crate) url: String,
     requests: Arc<Mutex<Vec<(String, Value)>>>,
 }
 
@@ -57,11 +56,11 @@ impl Server {
         Self { url, requests }
     }
 
-    async fn that(does: Does) -> Self {
+    pub(crate) async fn that(does: Does) -> Self {
         Self::start(move |_| does.clone()).await
     }
 
-    fn requests(&self) -> Vec<(String, Value)> {
+    pub(crate) fn requests(&self) -> Vec<(String, Value)> {
         self.requests
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -161,9 +160,27 @@ fn with_content(content: Value) -> Value {
     envelope
 }
 
+/// Whether each answer becomes its outcome, said so, after one request.
+async fn come_to(cases: impl IntoIterator<Item = (Does, Outcome, &'static str)>) {
+    for (does, outcome, said) in cases {
+        let server = Server::that(does.clone()).await;
+        let reply = send(&ses(&server.url), &envelope("order-1")).await;
+        assert_eq!(
+            reply,
+            Reply {
+                outcome,
+                id: None,
+                said: Some(said.into())
+            },
+            "{does:?}"
+        );
+        assert_eq!(server.requests().len(), 1, "{does:?}");
+    }
+}
+
 #[tokio::test]
-async fn what_ses_answers_becomes_an_outcome_after_one_request() {
-    for (does, outcome, said) in [
+async fn what_ses_refuses_becomes_an_outcome_after_one_request() {
+    come_to([
         (
             fails(
                 429,
@@ -194,6 +211,24 @@ async fn what_ses_answers_becomes_an_outcome_after_one_request() {
             "400 SendingPausedException",
         ),
         (
+            fails(
+                400,
+                "SendingPausedException",
+                "Sending is disabled for the configuration set acme-set",
+            ),
+            Outcome::SetPaused,
+            "400 SendingPausedException",
+        ),
+        (
+            fails(
+                400,
+                "SendingPausedException",
+                "Sending is disabled for this account",
+            ),
+            Outcome::AccountPaused,
+            "400 SendingPausedException",
+        ),
+        (
             fails(400, "AccountSuspendedException", "No"),
             Outcome::Suspended,
             "400 AccountSuspendedException",
@@ -201,6 +236,15 @@ async fn what_ses_answers_becomes_an_outcome_after_one_request() {
         (
             fails(400, "MessageRejected", "A virus for ann@example.org"),
             Outcome::Rejected,
+            "400 MessageRejected",
+        ),
+        (
+            fails(
+                400,
+                "MessageRejected",
+                "Email address is not verified: ann@example.org",
+            ),
+            Outcome::NotVerified,
             "400 MessageRejected",
         ),
         (
@@ -223,7 +267,19 @@ async fn what_ses_answers_becomes_an_outcome_after_one_request() {
             Outcome::Denied,
             "403 AccessDeniedException",
         ),
-        (fails(500, "", ""), DOWN, "500"),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn what_a_server_in_trouble_answers_becomes_an_outcome_after_one_request() {
+    come_to([
+        (fails(500, "", ""), Outcome::Uncertain, "500"),
+        (
+            fails(500, "InternalServiceErrorException", "No"),
+            Outcome::Uncertain,
+            "500 InternalServiceErrorException",
+        ),
         (
             fails(503, "ServiceUnavailable", ""),
             DOWN,
@@ -242,26 +298,21 @@ async fn what_ses_answers_becomes_an_outcome_after_one_request() {
             "200",
         ),
         (
+            Does::Answer(429, "", "retry-after: 7\r\n", String::new()),
+            Outcome::RateThrottled {
+                retry_after: Some(Millis::from_secs(7)),
+            },
+            "429",
+        ),
+        (
             Does::Answer(503, "", "retry-after: 12\r\n", String::new()),
             Outcome::Unavailable {
                 retry_after: Some(Millis::from_secs(12)),
             },
             "503",
         ),
-    ] {
-        let server = Server::that(does.clone()).await;
-        let reply = send(&ses(&server.url), &envelope("order-1")).await;
-        assert_eq!(
-            reply,
-            Reply {
-                outcome,
-                id: None,
-                said: Some(said.into())
-            },
-            "{does:?}"
-        );
-        assert_eq!(server.requests().len(), 1, "{does:?}");
-    }
+    ])
+    .await;
 }
 
 #[tokio::test]
@@ -311,6 +362,28 @@ async fn a_request_that_never_left_is_known_not_to_be_sent() {
             said: None
         }
     );
+}
+
+#[tokio::test]
+async fn the_account_says_whether_it_sends() {
+    for (does, sends) in [
+        (json!({ "SendingEnabled": true }), Some(true)),
+        (json!({ "SendingEnabled": false }), Some(false)),
+    ]
+    .map(|(body, sends)| (Does::Answer(200, "", "", body.to_string()), sends))
+    .into_iter()
+    .chain([
+        (fails(403, "AccessDeniedException", "No"), None),
+        (fails(500, "", ""), None),
+        (Does::Hang, None),
+        (Does::Close, None),
+    ]) {
+        let server = Server::that(does.clone()).await;
+        let account = ses(&server.url).account_sends().await;
+        assert_eq!(account, sends, "{does:?}");
+        let (line, _) = server.requests().remove(0);
+        assert_eq!(line, "get /v2/email/account http/1.1");
+    }
 }
 
 #[tokio::test]

@@ -23,6 +23,8 @@
 //!   second before and after, and nobody goes after it until what it was over is paid for.
 //! - **Slots only.** What others send by themselves in a second ([`crate::schedule::Standing::SlotOnly`]) takes its part of the
 //!   units of that second, spread evenly over them, and goes at their ticks.
+//! - **Slowed down** ([`crate::adaptive`]), g is so much less, in millionths of a recipient a tick, and so are the ⌊L⌋ and ⌈L⌉ of
+//!   a second: what was granted under another rate lies at other ticks.
 //! - **Far grants** are not drawn: past the longest wait the message takes a new slot instead.
 //! - **Clock.** When the Redis clock is set back, what was granted lies anywhere in the next seconds of real
 //!   time. The guard forgets it and grants nothing until it is surely over. (Set back for less long than until
@@ -32,7 +34,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     Budget, Cell, Lane, Millis, Moment,
-    budget::{GUARD_TICKS, Share, mul_div},
+    budget::{FACTOR_ONE, GUARD_TICKS, Share, mul_div},
 };
 
 /// A tick in milliseconds.
@@ -41,6 +43,8 @@ pub const TICK: Millis = Millis(1000 / GUARD_TICKS);
 pub const LONGEST_WAIT: Millis = Millis(3000);
 /// How far back unused units can be found, in ticks: a second for cost, a second for burst.
 const MEMORY: u64 = 2 * GUARD_TICKS;
+/// Parts of a recipient that a tick yields while grants are slowed down.
+const FINE: u64 = 1_000_000;
 
 /// What was drawn in one tick.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,6 +61,7 @@ pub struct Tick {
 #[derive(Clone, Debug)]
 pub struct Guard {
     budget: Budget,
+    factor: u64,
     ticks: BTreeMap<u64, Tick>,
     clock: Moment,
     /// Nothing goes before this tick.
@@ -71,6 +76,7 @@ impl Guard {
     pub const fn new(budget: Budget) -> Self {
         Self {
             budget,
+            factor: FACTOR_ONE,
             ticks: BTreeMap::new(),
             clock: Moment(0),
             closed_until: 0,
@@ -81,6 +87,64 @@ impl Guard {
     /// A new budget. What was granted under the old one still counts.
     pub const fn set_budget(&mut self, budget: Budget) {
         self.budget = budget;
+    }
+
+    /// Slows grants down to `factor` ÷ [`FACTOR_ONE`] of η·L.
+    pub const fn slow_to(&mut self, factor: u64) {
+        self.factor = factor;
+    }
+
+    /// η·L, recipients per second, as if nothing was slowed down.
+    #[must_use]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "a rate's numbers are below 2^53"
+    )]
+    pub fn full_rate(&self) -> f64 {
+        let (rate, ticks) = (self.budget.guard_rate(), GUARD_TICKS as f64);
+        rate.num() as f64 / (rate.den() as f64 * ticks) * ticks
+    }
+
+    /// Recipients that were to go in this tenth of a second.
+    #[must_use]
+    pub fn went(&self, tenth: u64) -> u64 {
+        let first = tenth * GUARD_TICKS / 10;
+        let tenth = self.ticks.range(first..first + GUARD_TICKS / 10);
+        tenth.map(|(_, tick)| tick.going).sum()
+    }
+
+    /// Of a number that the limit comes to in a second, as much as may be used.
+    const fn slowed(&self, recipients: u64) -> u64 {
+        let part = mul_div(recipients, self.factor, FACTOR_ONE);
+        if part < 1 { 1 } else { part }
+    }
+
+    /// Most recipients that share a second.
+    const fn largest_shared(&self) -> u64 {
+        self.slowed(self.budget.largest_shared())
+    }
+
+    /// Most recipients that go in a second.
+    const fn most_per_second(&self) -> u64 {
+        self.slowed(self.budget.most_per_second())
+    }
+
+    /// g: units that a tick yields.
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a rate's numbers are below 2^53; the same arithmetic as in Lua"
+    )]
+    const fn per_tick(&self) -> Share {
+        let rate = self.budget.guard_rate();
+        let (num, den) = (rate.num(), rate.den() * GUARD_TICKS);
+        if self.factor >= FACTOR_ONE {
+            return Share { num, den };
+        }
+        let fine = num as f64 / den as f64 * self.factor as f64 / FACTOR_ONE as f64 * FINE as f64;
+        let num = if fine < 1.0 { 1 } else { fine as u64 };
+        Share { num, den: FINE }
     }
 
     /// By second, what others send by themselves, recipients.
@@ -112,8 +176,8 @@ impl Guard {
 
     /// U(t) = ⌊t·g⌋ with g = η·L ÷ 100: units that all ticks before this one yield.
     const fn before(&self, tick: u64) -> u64 {
-        let rate = self.budget.guard_rate();
-        mul_div(tick, rate.num(), rate.den() * GUARD_TICKS)
+        let Share { num, den } = self.per_tick();
+        mul_div(tick, num, den)
     }
 
     /// Units that a lane may still take of a tick.
@@ -136,11 +200,8 @@ impl Guard {
     /// Ticks in which so many recipients go at η·L, rounded down.
     #[must_use]
     pub const fn ticks_for(&self, recipients: u64) -> u64 {
-        mul_div(
-            recipients,
-            self.budget.guard_rate().den() * GUARD_TICKS,
-            self.budget.guard_rate().num(),
-        )
+        let Share { num, den } = self.per_tick();
+        mul_div(recipients, den, num)
     }
 
     /// Grants the moment at which a message of `cost` recipients with this slot may go, or nothing if
@@ -161,7 +222,7 @@ impl Guard {
             return None;
         }
         let cost = u64::from(cost);
-        let largest = self.budget.largest_shared();
+        let largest = self.largest_shared();
         let alone = cost > largest;
 
         let slow = self.is_slow();
@@ -191,7 +252,7 @@ impl Guard {
                     .all(|(_, t)| t.going == 0)
                     && (from..goes + GUARD_TICKS).all(|tick| self.elsewhere(tick) == 0)
             } else {
-                self.fullest_second_with(goes) + cost <= self.budget.most_per_second()
+                self.fullest_second_with(goes) + cost <= self.most_per_second()
             };
             if fits {
                 break;
@@ -218,7 +279,8 @@ impl Guard {
 
     /// Whether the guard spaces grants by themselves instead of by units.
     const fn is_slow(&self) -> bool {
-        self.budget.guard_rate().num() < 2 * self.budget.guard_rate().den()
+        let Share { num, den } = self.per_tick();
+        num * GUARD_TICKS < 2 * den
     }
 
     /// The units for so many recipients, from as far back as burst and cost allow, or nothing if they run past

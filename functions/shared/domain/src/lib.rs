@@ -8,8 +8,10 @@
 //! - [`line`]: whose turn it is when many tenants wait.
 //! - [`window`]: caps of an hour and a day.
 //! - [`guard`]: the model that grants the moment of each send; likewise.
+//! - [`adaptive`]: how much slower both are after the provider refused sends as too many.
 //! - [`outcome`]: what a provider's answer means for a message.
 
+pub mod adaptive;
 pub mod budget;
 pub mod guard;
 pub mod lane;

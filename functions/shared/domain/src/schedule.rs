@@ -57,6 +57,8 @@ pub const LONGEST_STANDSTILL: Millis = Millis::from_secs(5);
 pub const SHORTEST_SLEEP: Millis = Millis::from_secs(1);
 /// Cells ahead of the present one in which a newcomer finds the slice.
 const SLICE_OPENS: u64 = 2;
+/// The longest that all may be kept from booking ([`Schedule::block`]), and a minute.
+pub const LONGEST_BLOCK: Millis = Millis::from_secs(960);
 /// Searches begin anew at most so often because the rate has moved.
 pub const SHORTEST_EPOCH: Millis = Millis::from_secs(60);
 /// Cells ahead in which the guard may have granted already: its longest wait.
@@ -81,7 +83,8 @@ pub enum Standing {
         /// As in [`Standing::Waited`].
         place: u64,
     },
-    /// It had a slot before (a retry, a rebooking): it isn't new mail and stands in no line.
+    /// It had a slot before (a retry, a rebooking): it isn't new mail and stands in no line. Past the horizon it
+    /// goes ahead of all who wait, as far as a message can be delayed.
     Again,
     /// Only a slot is wanted, for mail that somebody else sends; it never waits in a line.
     SlotOnly,
@@ -121,6 +124,8 @@ pub enum Booking {
     OverCap,
     /// It has left its line, as it asked.
     Left,
+    /// Nobody may send for so long ([`Schedule::block`]), and nothing is booked meanwhile: ask so again.
+    Blocked(Millis),
 }
 
 /// A booked slot.
@@ -222,6 +227,7 @@ pub struct Schedule {
     accounts: BTreeMap<TenantName, Account>,
     /// At which rate (recipients per second), and when, searches last began anew.
     epoch: (f64, Moment),
+    blocked: Moment,
 }
 
 /// A message that asks.
@@ -248,6 +254,7 @@ impl Schedule {
     pub fn new(now: Moment, budget: Budget) -> Self {
         Self {
             epoch: (rate_of(&budget), now),
+            blocked: Moment(0),
             budget,
             tenants: BTreeMap::new(),
             cells: BTreeMap::new(),
@@ -302,6 +309,11 @@ impl Schedule {
     pub fn slow_to(&mut self, factor: u64) {
         self.budget = self.budget.slowed(factor);
         self.full = [Cell(0); 2];
+    }
+
+    /// Lets nobody book until then, a moment at most [`LONGEST_BLOCK`] away; one further away was set by a clock since set back.
+    pub const fn block(&mut self, until: Moment) {
+        self.blocked = until;
     }
 
     /// Sets a tenant's weight and caps; without, they are [`Tenant::default`]. Its line keeps its recipients.
@@ -400,6 +412,14 @@ impl Schedule {
         cost: u32,
         standing: Standing,
     ) -> Booking {
+        let left = now.until(self.blocked);
+        if left > Millis(0) && left <= LONGEST_BLOCK {
+            return match standing {
+                // Its line shortens when it is seen that nobody asks.
+                Standing::Left { .. } => Booking::Left,
+                _ => Booking::Blocked(left),
+            };
+        }
         let now = self.advance(now);
         let ask = Ask {
             opens: now.cell(),
@@ -467,7 +487,7 @@ impl Schedule {
         }
         let far = takes.is_none();
         if takes.is_none() && in_turn {
-            let first = self.is_first(now, ask.lane);
+            let first = standing == Standing::Again || self.is_first(now, ask.lane);
             takes = self.take(now, account, ask, self.budget.horizon());
             if takes.is_none() && first {
                 takes = self.take(now, account, ask, LONGEST_SLEEP);
@@ -618,6 +638,14 @@ impl Schedule {
         } else {
             rest.min(LONGEST_SLEEP.0)
         };
+        if standing == Standing::Again {
+            // Until then there is no room.
+            return Wait {
+                delay: LONGEST_SLEEP,
+                place: 0,
+                estimate: estimate.max(LONGEST_SLEEP),
+            };
+        }
         let keeps = matches!(standing, Standing::New | Standing::Waited { .. });
         Wait {
             delay: Millis(hop.max(SHORTEST_SLEEP.0)),
@@ -1321,18 +1349,35 @@ mod tests {
     }
 
     #[test]
-    fn a_retry_stands_in_no_line_and_leaves_the_line_as_it_is() {
+    fn a_retry_stands_in_no_line_and_goes_past_the_horizon_ahead_of_it() {
         let mut schedule = Schedule::new(NOW, budget("2", "0.5", "0"));
         while let Booking::Slot(_) = schedule.book(NOW, Lane::Bulk, &acme(), 1, Standing::New) {}
         let line = schedule.line(Lane::Bulk, &acme());
+        for ahead in 61..=900 {
+            let retry = slot(schedule.book(NOW, Lane::Bulk, &acme(), 1, Standing::Again));
+            assert_eq!(retry.delay, Millis::from_secs(ahead));
+        }
+        // Where not even that has room, it asks again when there may be some.
         let retry = wait(schedule.book(NOW, Lane::Bulk, &acme(), 1, Standing::Again));
+        assert_eq!((retry.place, retry.delay), (0, LONGEST_SLEEP));
         assert_eq!(
-            (retry.place, schedule.line(Lane::Bulk, &acme()).queued),
-            (0, line.queued)
+            schedule.line(Lane::Bulk, &acme()).queued,
+            line.queued,
+            "the line is as it was"
         );
-        // A second later there is room at the end, and the retry has it although others wait.
-        let later = NOW + Millis::from_secs(1);
-        slot(schedule.book(later, Lane::Bulk, &acme(), 1, Standing::Again));
+    }
+
+    #[test]
+    fn while_nobody_may_send_nothing_is_booked() {
+        let mut schedule = Schedule::new(NOW, budget("2", "0.5", "0"));
+        schedule.block(NOW + Millis(5000));
+        let mut ask = |at: Moment| schedule.book(at, Lane::Bulk, &acme(), 1, Standing::New);
+        assert_eq!(ask(NOW), Booking::Blocked(Millis(5000)));
+        assert_eq!(ask(NOW + Millis(4999)), Booking::Blocked(Millis(1)));
+        slot(ask(NOW + Millis(5000)));
+        // A block that far away was set by a clock since set back.
+        schedule.block(NOW + Millis(5_000_000));
+        slot(schedule.book(NOW + Millis(5000), Lane::Bulk, &acme(), 1, Standing::New));
     }
 
     #[test]

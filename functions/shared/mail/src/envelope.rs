@@ -31,6 +31,26 @@ pub struct Envelope {
     /// How often it was tried and failed.
     #[serde(default)]
     pub attempts: u32,
+    /// How often it was held for no fault of its own: Redis or the provider could not be reached.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub holds: u32,
+    /// Since when somebody may have claimed a message that this is a copy of, if somebody may: it had been received before.
+    #[serde(
+        default,
+        rename = "suspect_since_ms",
+        with = "wire::ms_or_none",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub suspect_since: Option<Moment>,
+    /// Whether it may have been sent: it waits for the provider's event that says so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub uncertain: bool,
+    /// Whose claim of it surely sent nothing, though Redis may not know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub void: Option<String>,
+    /// Whether an operator has said that it is to be sent although it may have been.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub resend: bool,
     /// When it reached the intake queue, or the direct caller's request reached us.
     #[serde(rename = "first_seen_ms", with = "wire::ms")]
     pub first_seen: Moment,
@@ -95,6 +115,11 @@ struct Versioned<'a> {
 #[derive(Deserialize)]
 struct VersionOnly {
     v: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+const fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 impl Envelope {

@@ -164,6 +164,11 @@ impl SendRequest {
             slot,
             cells,
             attempts: 0,
+            holds: 0,
+            suspect_since: None,
+            uncertain: false,
+            void: None,
+            resend: false,
             first_seen,
             expires_at: self.expires_at,
             fingerprint: self.fingerprint,
@@ -178,7 +183,10 @@ impl SendRequest {
         let (slot, cell) = (Moment(9_999_999_999_999), Cell(9_999_999_999));
         let cells = vec![(cell, 1); self.mail.cost() as usize];
         let mut envelope = self.into_envelope(Lane::Priority, slot, cells, slot);
-        envelope.attempts = u32::MAX;
+        (envelope.attempts, envelope.holds) = (u32::MAX, u32::MAX);
+        (envelope.uncertain, envelope.resend) = (true, true);
+        envelope.suspect_since = Some(slot);
+        envelope.void = Some("00000000-0000-0000-0000-000000000000".to_owned());
         fits(envelope.json_bytes().map_err(|e| bad_json(&e))?)?;
         Ok(Self {
             send_id: envelope.send_id,

@@ -5,6 +5,7 @@
 //! - [`lanes`]: one of something per lane; queues, and which lane a queue belongs to.
 //! - [`aws`]: the SDK's configuration, with one HTTP client for all its clients.
 //! - [`queue`]: many messages to one SQS queue, cut into calls by count and bytes.
+//! - [`parking`]: what the name of a parked mail says.
 //! - [`seeded`]: the schedule, seeded from the settings while nothing else sets the budget.
 //! - [`logs`]: JSON lines with Powertools' keys.
 //! - [`metrics`]: metrics in a log line, one an invocation and lane.
@@ -13,6 +14,7 @@ pub mod aws;
 pub mod lanes;
 pub mod logs;
 pub mod metrics;
+pub mod parking;
 pub mod queue;
 pub mod seeded;
 pub mod settings;
@@ -20,4 +22,6 @@ pub mod settings;
 pub use lanes::{ByLane, Queue};
 pub use metrics::Metrics;
 pub use seeded::Seeded;
-pub use settings::{ReserveSettings, SendSettings, Settings, SettingsError};
+pub use settings::{
+    RedisDown, ReserveSettings, SendSettings, Settings, SettingsError, UncertainPolicy,
+};

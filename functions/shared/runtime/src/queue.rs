@@ -1,7 +1,7 @@
 //! Many messages to one SQS queue: cut into calls by count and by bytes, a few calls at a time, each
 //! message with an outcome of its own.
 
-use std::{future::Future, ops::Range, time::Duration};
+use std::{collections::HashMap, future::Future, ops::Range, time::Duration};
 
 use aws_sdk_sqs::{
     Client,
@@ -10,6 +10,8 @@ use aws_sdk_sqs::{
     types::{MessageAttributeValue, SendMessageBatchRequestEntry},
 };
 use futures_util::{StreamExt, stream};
+
+use sendslot_domain::{Millis, Moment};
 
 use crate::Queue;
 
@@ -26,6 +28,18 @@ const CALLS_AT_ONCE: usize = 8;
 const ATTEMPTS: u32 = 3;
 /// The pause before the second attempt; it doubles.
 const PAUSE: Duration = Duration::from_millis(50);
+
+/// How far SQS's clock and Redis' may differ.
+const SKEW: Millis = Millis::from_secs(5);
+
+/// Since when somebody may have worked on a message before, by its SQS attributes; nothing if it is received for the first time.
+#[must_use]
+pub fn received_before(attributes: &HashMap<String, String>) -> Option<Moment> {
+    let number = |name: &str| -> Option<u64> { attributes.get(name)?.parse().ok() };
+    number("ApproximateReceiveCount").filter(|count| *count > 1)?;
+    let first = number("ApproximateFirstReceiveTimestamp").unwrap_or_default();
+    Some(Moment(first.saturating_sub(SKEW.0).max(1)))
+}
 
 /// A message to put on a queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

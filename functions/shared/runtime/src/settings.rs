@@ -12,6 +12,8 @@ use sendslot_schedule::{Keys, Schedule, ScheduleError, Seed, Tenant as SeedTenan
 
 use crate::{ByLane, Queue};
 
+/// The longest that mail waits for its confirmation: what a queue can delay a message.
+const LONGEST_CONFIRMATION: Millis = Millis::from_secs(900);
 /// The longest age: SQS keeps no message longer.
 const LONGEST_AGE: Millis = Millis::from_secs(14 * 86_400);
 
@@ -32,6 +34,28 @@ pub struct Settings {
     pub max_message_age: Millis,
     /// The queues that hold mail until its slot (`SENDSLOT_<LANE>_SEND_QUEUE_URL`).
     pub send_queues: ByLane<Queue>,
+    /// What is done while Redis can't be used (`SENDSLOT_REDIS_DOWN`).
+    pub redis_down: RedisDown,
+    /// The S3 bucket of parked mail (`SENDSLOT_PARKING_BUCKET`).
+    pub parking_bucket: String,
+}
+
+/// What is done while Redis can't be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RedisDown {
+    /// Mail goes back to its queue, for longer each time.
+    Hold,
+    /// Mail goes at a fixed pace, without reservations: it may go twice.
+    Capped,
+}
+
+/// What is done with a mail that may have been sent, when no event has said so in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UncertainPolicy {
+    /// It is sent, perhaps again.
+    Resend,
+    /// It is parked, perhaps sent.
+    Park,
 }
 
 impl fmt::Debug for Settings {
@@ -128,6 +152,12 @@ pub struct SendSettings {
     /// How long a claim lives (`SENDSLOT_LEASE_SECONDS`): longer than the function's timeout, shorter
     /// than the queue's visibility timeout.
     pub lease: Millis,
+    /// What is done with mail that may have been sent (`SENDSLOT_<LANE>_UNCERTAIN`).
+    pub uncertain: ByLane<UncertainPolicy>,
+    /// How long such mail waits for the event that says so (`SENDSLOT_CONFIRMATION_SECONDS`).
+    pub confirmation: Millis,
+    /// How many batches of each lane are sent at once at most (`SENDSLOT_SEND_CONCURRENCY`).
+    pub concurrency: u32,
 }
 
 /// Everything that is wrong with the environment.
@@ -200,11 +230,22 @@ impl SendSettings {
             Millis::from_secs(43_200),
             "60",
         );
+        let uncertain = vars.uncertain();
+        let confirmation = vars.seconds(
+            "SENDSLOT_CONFIRMATION_SECONDS",
+            Some("300"),
+            LONGEST_CONFIRMATION,
+            "300",
+        );
+        let concurrency = vars.parsed("SENDSLOT_SEND_CONCURRENCY", Some("20"), "20", concurrency);
         vars.finish((|| {
             Some(Self {
                 common: common?,
                 send_dlqs: send_dlqs?,
                 lease: lease?,
+                uncertain: uncertain?,
+                confirmation: confirmation?,
+                concurrency: concurrency?,
             })
         })())
     }
@@ -245,6 +286,8 @@ impl<'a> Variables<'a> {
             "1209600",
         );
         let send_queues = self.queues("SEND_QUEUE");
+        let redis_down = self.parsed("SENDSLOT_REDIS_DOWN", Some("hold"), "hold", redis_down);
+        let parking_bucket = self.text("SENDSLOT_PARKING_BUCKET", None, "sendslot-parked");
         Some(Settings {
             service: service?,
             namespace: namespace?,
@@ -253,6 +296,21 @@ impl<'a> Variables<'a> {
             seed: seed?,
             max_message_age: max_message_age?,
             send_queues: send_queues?,
+            redis_down: redis_down?,
+            parking_bucket: parking_bucket?,
+        })
+    }
+
+    /// What each lane does with mail that may have been sent.
+    fn uncertain(&mut self) -> Option<ByLane<UncertainPolicy>> {
+        let mut of = |lane: &str, default| {
+            let variable = format!("SENDSLOT_{lane}_UNCERTAIN");
+            self.parsed(&variable, Some(default), default, uncertain_policy)
+        };
+        let (priority, bulk) = (of("PRIORITY", "resend"), of("BULK", "park"));
+        Some(ByLane {
+            priority: priority?,
+            bulk: bulk?,
         })
     }
 
@@ -454,6 +512,27 @@ fn cap(text: &str) -> Result<Option<u64>, String> {
         .ok_or_else(|| format!("no whole number of recipients from 1 to {}", Caps::MAX))
 }
 
+fn redis_down(text: &str) -> Result<RedisDown, &'static str> {
+    match text {
+        "hold" => Ok(RedisDown::Hold),
+        "capped" => Ok(RedisDown::Capped),
+        _ => Err("neither hold nor capped"),
+    }
+}
+
+fn uncertain_policy(text: &str) -> Result<UncertainPolicy, &'static str> {
+    match text {
+        "resend" => Ok(UncertainPolicy::Resend),
+        "park" => Ok(UncertainPolicy::Park),
+        _ => Err("neither resend nor park"),
+    }
+}
+
+fn concurrency(text: &str) -> Result<u32, &'static str> {
+    let batches = text.parse().ok().filter(|n| (1..=1000).contains(n));
+    batches.ok_or("no whole number from 1 to 1000")
+}
+
 fn switch(text: &str) -> Result<bool, &'static str> {
     match text {
         "on" => Ok(true),
@@ -547,6 +626,7 @@ mod tests {
         ),
         ("SENDSLOT_BULK_SEND_DLQ_URL", "http://sqs/0/bulk-send-dlq"),
         ("SENDSLOT_LEASE_SECONDS", "60"),
+        ("SENDSLOT_PARKING_BUCKET", "parked"),
     ];
 
     /// The variables of [`SET`], with some of them set otherwise.
@@ -599,6 +679,10 @@ mod tests {
         assert!(!settings.slots_only);
         let send = SendSettings::read(with(&[])).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(send.lease, Millis::from_secs(60));
+        let (priority, bulk) = (UncertainPolicy::Resend, UncertainPolicy::Park);
+        assert_eq!(send.uncertain, ByLane { priority, bulk });
+        assert_eq!(send.confirmation, Millis::from_secs(300));
+        assert_eq!(send.common.redis_down, RedisDown::Hold);
     }
 
     #[test]
@@ -632,6 +716,7 @@ mod tests {
                 "SENDSLOT_TENANTS",
                 "SENDSLOT_PRIORITY_SEND_QUEUE_URL",
                 "SENDSLOT_BULK_SEND_QUEUE_URL",
+                "SENDSLOT_PARKING_BUCKET",
                 "SENDSLOT_PRIORITY_SEND_DLQ_URL",
                 "SENDSLOT_BULK_SEND_DLQ_URL",
                 "SENDSLOT_LEASE_SECONDS",
@@ -694,6 +779,10 @@ mod tests {
             ),
             (&[("SENDSLOT_HOURLY_CAP", "many")], "no whole number"),
             (&[("SENDSLOT_SLOTS_ONLY", "true")], "neither on nor off"),
+            (
+                &[("SENDSLOT_REDIS_DOWN", "wait")],
+                "neither hold nor capped",
+            ),
             (
                 &[("SENDSLOT_BULK_INTAKE_DLQ_URL", "bulk-dlq")],
                 "no queue URL",

@@ -31,6 +31,8 @@ pub enum Booking {
     OverCap,
     /// It has left its line, as it asked.
     Left,
+    /// Nobody may send for so long, and nothing is booked meanwhile: ask so again.
+    Blocked(Millis),
 }
 
 /// A booked slot that won't be used.
@@ -105,19 +107,39 @@ impl Schedule {
         Ok(())
     }
 
-    /// Gives back all that a tenant has booked, and ends its waiting lines: others have its cells and its turns.
+    /// Lets a tenant send nothing, for a while or until it is resumed. Gives back all that it has booked, and ends its waiting
+    /// lines: others have its cells and its turns. `reason` is a word.
     ///
     /// # Errors
     /// When Redis can't be reached.
-    pub async fn pause(&self, tenant: &TenantName) -> Result<(), ScheduleError> {
+    pub async fn pause(
+        &self,
+        tenant: &TenantName,
+        length: Option<Millis>,
+        reason: &str,
+    ) -> Result<(), ScheduleError> {
         let mut call = self.scripts.pause.prepare();
         call.key(&self.keys.schedule).key(self.keys.tenant(tenant));
         for lane in Lane::ALL {
             call.key(self.keys.ends(lane)).key(self.keys.asked(lane));
         }
-        call.arg(tenant.as_str());
+        call.key(&self.keys.paused);
+        call.arg(tenant.as_str())
+            .arg(length.map_or(0, |length| length.0))
+            .arg(reason);
         let _given: u64 = Named::call(&call, &self.connection, &self.keys.budget).await?;
         Ok(())
+    }
+
+    /// Lets a tenant send again. Answers whether it was paused.
+    ///
+    /// # Errors
+    /// When Redis can't be reached.
+    pub async fn resume(&self, tenant: &TenantName) -> Result<bool, ScheduleError> {
+        let mut call = self.scripts.resume.prepare();
+        call.key(&self.keys.paused).arg(tenant.as_str());
+        let was: u8 = Named::call(&call, &self.connection, &self.keys.budget).await?;
+        Ok(was == 1)
     }
 }
 
@@ -152,6 +174,15 @@ impl Numbers<'_> {
 fn read(runs: &[&[Ask]], answer: &[i64]) -> Option<Vec<Booking>> {
     let mut numbers = Numbers(answer.iter());
     let now = Moment(numbers.next()?);
+    if let [-1, left] = numbers.0.as_slice() {
+        let left = Millis(u64::try_from(*left).ok()?);
+        let asks = runs.iter().flat_map(|run| run.iter());
+        let answer = |ask: &Ask| match ask.standing {
+            Standing::Left { .. } => Booking::Left, // its line shortens when it is seen that nobody asks
+            _ => Booking::Blocked(left),
+        };
+        return Some(asks.map(answer).collect());
+    }
     let largest_shared = numbers.next()?;
     let _looked_at = numbers.next()?;
     let mut bookings = Vec::with_capacity(runs.iter().map(|run| run.len()).sum());

@@ -21,6 +21,24 @@ pub struct ClaimAsk {
     pub cost: u32,
     /// Its slot.
     pub slot: Moment,
+    /// Since when somebody may have claimed it before, if somebody may: it is received again, or a copy of what was. If
+    /// Redis has lost what it knew since then, it is uncertain; since time began, it is whatever Redis has lost.
+    pub suspect_since: Option<Moment>,
+    /// Whose claim of it surely sent nothing, if anybody's: whoever lost the answer to a claim.
+    pub void: Option<String>,
+    /// What is asked for.
+    pub purpose: Purpose,
+}
+
+/// What a message is claimed for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// To send it.
+    Send,
+    /// To send it, also if it may have been sent before: an operator said so.
+    Resend,
+    /// To have it known that it has expired, unless it was sent.
+    Expire,
 }
 
 /// On what terms a worker claims.
@@ -34,6 +52,8 @@ pub struct Terms {
     pub longest_wait: Millis,
     /// How long a claim is remembered if its end is never told: longer than any message lives.
     pub memory: Millis,
+    /// How long an uncertain message waits for the event that it was sent before it is sent again; nothing: for ever.
+    pub resend_after: Option<Millis>,
 }
 
 /// The answer to one [`ClaimAsk`].
@@ -54,17 +74,45 @@ pub enum Claim {
         /// a clock since set back): the message should take a new slot.
         slot_ahead: bool,
     },
-    /// The send id was sent already: drop this copy.
-    Sent,
+    /// The send id has ended: drop this copy.
+    Ended(Ended),
+    /// It had expired, and is marked so.
+    Expired,
     /// Another worker is sending it: come back when its lease ends.
     Held {
         /// What is left of that lease.
         left: Millis,
     },
-    /// A worker claimed it and never told how it ended: it may have been sent.
-    Unknown,
+    /// It may have been sent: wait for the event that says so.
+    Uncertain {
+        /// How long it has been uncertain.
+        age: Millis,
+    },
     /// The send id was used for other content.
     Conflict,
+    /// Its tenant may not send.
+    Paused {
+        /// For how long yet, if that is known.
+        left: Option<Millis>,
+    },
+    /// Nobody may send.
+    Blocked {
+        /// For how long yet.
+        left: Millis,
+    },
+}
+
+/// How a send id ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The provider accepted it.
+    Sent,
+    /// The provider refused it for good.
+    Rejected,
+    /// It expired first.
+    Expired,
+    /// In a way that this version doesn't know.
+    Otherwise,
 }
 
 /// How one claimed message ended.
@@ -83,6 +131,10 @@ pub struct End {
 pub enum Ending {
     /// The provider accepted it: leave a mark, so that no copy is ever sent again.
     Sent,
+    /// The provider refused it for good: likewise.
+    Rejected,
+    /// Nobody knows whether the provider accepted it.
+    Uncertain,
     /// It was not sent and may be tried again: give the claim up.
     Free,
 }
@@ -99,6 +151,30 @@ impl Schedule {
         terms: Terms,
         asks: &[ClaimAsk],
     ) -> Result<Vec<Claim>, ScheduleError> {
+        self.claim_as("new", owner, terms, asks).await
+    }
+
+    /// Draws new grants for what `owner` has claimed, since the old ones are over: as [`Schedule::claim`]. What gets none
+    /// stays claimed.
+    ///
+    /// # Errors
+    /// As [`Schedule::claim`].
+    pub async fn renew(
+        &self,
+        owner: &str,
+        terms: Terms,
+        asks: &[ClaimAsk],
+    ) -> Result<Vec<Claim>, ScheduleError> {
+        self.claim_as("renew", owner, terms, asks).await
+    }
+
+    async fn claim_as(
+        &self,
+        mode: &str,
+        owner: &str,
+        terms: Terms,
+        asks: &[ClaimAsk],
+    ) -> Result<Vec<Claim>, ScheduleError> {
         if asks.is_empty() {
             return Ok(Vec::new());
         }
@@ -106,15 +182,35 @@ impl Schedule {
         let mut call = script.prepare();
         call.key(&self.keys.budget)
             .key(&self.keys.guard)
-            .key(&self.keys.schedule);
+            .key(&self.keys.schedule)
+            .key(&self.keys.paused)
+            .key(&self.keys.throttled);
         call.arg(owner)
             .arg(terms.lane.as_str())
             .arg(terms.lease.0)
             .arg(terms.longest_wait.0)
             .arg(terms.memory.0);
+        match terms.resend_after {
+            Some(after) => call.arg(after.0),
+            None => call.arg(-1),
+        };
+        call.arg(mode);
         for ask in asks {
             call.key(self.keys.claim(&ask.tenant, &ask.send_id));
-            call.arg(ask.slot.0).arg(ask.cost).arg(&ask.fingerprint);
+            call.arg(ask.slot.0)
+                .arg(ask.cost)
+                .arg(&ask.fingerprint)
+                .arg(ask.tenant.as_str())
+                .arg(
+                    ask.suspect_since
+                        .map_or_else(|| "-1".to_owned(), |since| since.0.to_string()),
+                )
+                .arg(ask.void.as_deref().unwrap_or_default())
+                .arg(match ask.purpose {
+                    Purpose::Send => "send",
+                    Purpose::Resend => "resend",
+                    Purpose::Expire => "expired",
+                });
         }
         let answer: Vec<Value> = Named::call(&call, &self.connection, &self.keys.budget).await?;
         read(asks.len(), &answer).ok_or_else(|| script.unreadable(&answer))
@@ -139,6 +235,8 @@ impl Schedule {
             call.key(self.keys.claim(&end.tenant, &end.send_id));
             call.arg(match end.how {
                 Ending::Sent => "sent",
+                Ending::Rejected => "rejected",
+                Ending::Uncertain => "uncertain",
                 Ending::Free => "free",
             });
         }
@@ -189,9 +287,25 @@ fn read_one(now: Moment, answer: &Value) -> Option<Claim> {
         "held" => Claim::Held {
             left: Millis(number()?),
         },
-        "unknown" => Claim::Unknown,
-        "sent" => Claim::Sent,
+        "uncertain" => Claim::Uncertain {
+            age: Millis(number()?),
+        },
+        "ended" => Claim::Ended(
+            match String::from_redis_value_ref(rest.first()?).ok()?.as_str() {
+                "sent" => Ended::Sent,
+                "rejected" => Ended::Rejected,
+                "expired" => Ended::Expired,
+                _ => Ended::Otherwise,
+            },
+        ),
+        "expired" => Claim::Expired,
         "conflict" => Claim::Conflict,
+        "paused" => Claim::Paused {
+            left: Some(Millis(number()?)).filter(|left| left.0 > 0),
+        },
+        "blocked" => Claim::Blocked {
+            left: Millis(number()?),
+        },
         _ => return None,
     })
 }

@@ -1,51 +1,64 @@
-//! How Redis is reached.
+//! How Redis is reached, and what is done when it isn't.
+//!
+//! A [`Link`] holds one connection, which its clones share. The connection is dropped, and the next call makes
+//! a new one to the address of the URL, which is resolved anew, when:
+//! - an answer is late, or its caller gave up waiting: the server may be frozen, or the connection lead nowhere
+//!   after a failover. (The crate's own `ConnectionManager` keeps a connection after a time-out.)
+//! - the server closed it, also while nobody was calling: no call is lost on a connection known to be closed.
+//! - the server isn't the one to ask: READONLY, MASTERDOWN, CLUSTERDOWN.
+//! - it was unused for [`IDLE_AT_MOST`]: the network on the way forgets it, and a call sent into it is a call whose
+//!   end nobody knows.
+//!
+//! A call that failed isn't sent again, since nobody knows whether the server ran it. Two answers say that it
+//! didn't: NOSCRIPT, after which the script is loaded, and MOVED, which is followed once.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    io,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant, SystemTime},
+};
 
 use redis::{
-    Client,
-    aio::{ConnectionManager, ConnectionManagerConfig},
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ErrorKind, ProtocolVersion, PushInfo,
+    PushKind, RedisError, RedisFuture, RedisResult, ServerErrorKind, Value,
+    aio::{ConnectionLike, MultiplexedConnection},
 };
+use tokio::sync::OnceCell;
 
 use crate::{Keys, Schedule, ScheduleError, script::Scripts};
 
-/// A call that takes longer has failed: scripts take microseconds, so only a lost server does.
-const ANSWER_WITHIN: Duration = Duration::from_secs(2);
-/// A handshake with TLS takes a few round trips inside one region.
-const CONNECT_WITHIN: Duration = Duration::from_secs(2);
+/// Resolving the name, the handshake with TLS, and HELLO: a few round trips inside one region.
+pub(crate) const CONNECT_WITHIN: Duration = Duration::from_secs(1);
+/// Scripts take a few milliseconds, so only a server in trouble takes longer.
+pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+/// A call with all that it may need: a connection, loading a script, following MOVED.
+pub(crate) const CALL_WITHIN: Duration = Duration::from_secs(3);
+/// Lambda's and NAT's networks forget a connection that was silent for 350 s.
+pub(crate) const IDLE_AT_MOST: Duration = Duration::from_mins(5);
 
 impl Schedule {
     /// The schedule behind a `redis://` or `rediss://` URL (the latter is TLS, checked against the
-    /// system's certificate authorities). Nothing is sent before the first call; a lost connection is made
-    /// anew by the call that finds it lost, or the next.
-    ///
-    /// Must be called inside a Tokio runtime.
+    /// system's certificate authorities). Nothing is sent before the first call. A call connects if it finds no
+    /// connection, and ends within 3 s whatever happens: at once when connections are refused, after 1 s when
+    /// connecting or an answer takes longer. Later calls work as soon as Redis does.
     ///
     /// # Errors
     /// When the URL is no Redis URL.
     pub fn connect(url: &str, keys: Keys) -> Result<Self, ScheduleError> {
-        Self::connect_behind(url, keys, "")
+        Self::connect_behind(url, keys, "", IDLE_AT_MOST)
     }
 
     pub(crate) fn connect_behind(
         url: &str,
         keys: Keys,
         prelude: &str,
+        idle_at_most: Duration,
     ) -> Result<Self, ScheduleError> {
-        // Without a provider named, rustls can't tell which of those built in to take. Installing fails
-        // only if one is installed already, which is as good.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = Client::open(url).map_err(ScheduleError::Url)?;
-        let config = ConnectionManagerConfig::new()
-            .set_number_of_retries(2)
-            .set_min_delay(Duration::from_millis(50))
-            .set_max_delay(Duration::from_millis(500))
-            .set_connection_timeout(Some(CONNECT_WITHIN))
-            .set_response_timeout(Some(ANSWER_WITHIN));
-        let connection =
-            ConnectionManager::new_lazy_with_config(client, config).map_err(ScheduleError::Url)?;
         Ok(Self {
-            connection,
+            connection: Link::open(url, idle_at_most)?,
             keys,
             scripts: Arc::new(Scripts::behind(prelude)),
         })
@@ -55,5 +68,348 @@ impl Schedule {
     #[must_use]
     pub const fn keys(&self) -> &Keys {
         &self.keys
+    }
+}
+
+/// The way to Redis. Clones share one connection.
+#[derive(Clone)]
+pub(crate) struct Link(Arc<Shared>);
+
+struct Shared {
+    /// Where the URL leads.
+    configured: Client,
+    idle_at_most: Duration,
+    current: Mutex<Current>,
+}
+
+struct Current {
+    line: Arc<Line>,
+    /// When a call last took it. Two clocks, since either may stand still while the process is frozen.
+    used: (Instant, SystemTime),
+}
+
+impl Current {
+    /// How long nobody has called.
+    fn idle(&self) -> Duration {
+        let (instant, time) = self.used;
+        instant.elapsed().max(time.elapsed().unwrap_or_default())
+    }
+}
+
+/// One connection, or the attempt at it: all who wait for it share its outcome.
+struct Line {
+    client: Client,
+    connection: OnceCell<RedisResult<MultiplexedConnection>>,
+    /// The server has closed it.
+    lost: Arc<AtomicBool>,
+}
+
+impl Link {
+    fn open(url: &str, idle_at_most: Duration) -> Result<Self, ScheduleError> {
+        // Without a provider named, rustls can't tell which of those built in to take. Installing fails
+        // only if one is installed already, which is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = Client::open(url).map_err(ScheduleError::Url)?;
+        let info = client.get_connection_info().clone();
+        // Version 3 tells of a closed connection before the next call; the library's name is of no use to anybody
+        // and costs two commands.
+        let settings = info
+            .redis_settings()
+            .clone()
+            .set_protocol(ProtocolVersion::RESP3)
+            .set_skip_set_lib_name();
+        let configured =
+            Client::open(info.set_redis_settings(settings)).map_err(ScheduleError::Url)?;
+        let current = Mutex::new(Current {
+            line: Line::to(configured.clone()),
+            used: (Instant::now(), SystemTime::now()),
+        });
+        Ok(Self(Arc::new(Shared {
+            configured,
+            idle_at_most,
+            current,
+        })))
+    }
+
+    /// A call within [`CALL_WITHIN`].
+    ///
+    /// # Errors
+    /// The call's, or that it took longer.
+    pub(crate) async fn bound<T>(
+        &self,
+        call: impl Future<Output = RedisResult<T>>,
+    ) -> RedisResult<T> {
+        tokio::time::timeout(CALL_WITHIN, call)
+            .await
+            .unwrap_or_else(|_| Err(late(&self.0.configured, "end of the call", CALL_WITHIN)))
+    }
+
+    /// Sends one command, and follows MOVED once.
+    async fn send(&self, command: &Cmd) -> RedisResult<Value> {
+        let line = self.line().await;
+        let answer = self.send_on(&line, command).await;
+        let Err(error) = &answer else {
+            return answer;
+        };
+        let Some(client) = moved_to(error, &line.client) else {
+            return answer;
+        };
+        let line = self.follow(&line, client);
+        let answer = self.send_on(&line, command).await;
+        if matches!(&answer, Err(error) if is_moved(error)) {
+            self.leave(&line);
+        }
+        answer
+    }
+
+    async fn send_on(&self, line: &Arc<Line>, command: &Cmd) -> RedisResult<Value> {
+        let mut connection = match line.connection.get_or_init(|| line.connect()).await {
+            Ok(connection) => connection.clone(),
+            Err(error) => {
+                self.leave(line);
+                return Err(error.clone());
+            }
+        };
+        let mut unanswered = Unanswered {
+            link: self,
+            line: Some(line),
+        };
+        let answer = connection.send_packed_command(command).await;
+        unanswered.line = None;
+        let answer = answer.and_then(Value::extract_error);
+        answer.map_err(|error| {
+            if is_fatal(&error) {
+                self.leave(line);
+            }
+            name_place(&line.client, error)
+        })
+    }
+
+    /// The connection to use now.
+    async fn line(&self) -> Arc<Line> {
+        // A connection closed meanwhile is known to be, once the runtime has polled its sockets (the first time) and
+        // run what that woke (the second). It takes a few microseconds.
+        for _ in 0..2 {
+            tokio::task::yield_now().await;
+        }
+        let mut current = self.lock();
+        let idle = current.idle();
+        if idle > self.0.idle_at_most || current.line.lost.load(Ordering::Acquire) {
+            current.line = Line::to(self.0.configured.clone());
+        }
+        current.used = (Instant::now(), SystemTime::now());
+        current.line.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Current> {
+        let current = self.0.current.lock();
+        current.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Drops the connection, unless another call has done so already.
+    fn leave(&self, line: &Arc<Line>) {
+        self.replace(line, || self.0.configured.clone());
+    }
+
+    /// Goes to where the slot is now, unless another call has gone there, or elsewhere, already. What isn't reached
+    /// there, or fails later, is looked for at the URL's address again.
+    fn follow(&self, line: &Arc<Line>, client: Client) -> Arc<Line> {
+        self.replace(line, || client)
+    }
+
+    fn replace(&self, line: &Arc<Line>, client: impl FnOnce() -> Client) -> Arc<Line> {
+        let mut current = self.lock();
+        if Arc::ptr_eq(&current.line, line) {
+            current.line = Line::to(client());
+        }
+        current.line.clone()
+    }
+}
+
+/// Drops the connection when a caller gives up waiting, which its own time-out makes it do.
+struct Unanswered<'a> {
+    link: &'a Link,
+    line: Option<&'a Arc<Line>>,
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        if let Some(line) = self.line {
+            self.link.leave(line);
+        }
+    }
+}
+
+impl ConnectionLike for Link {
+    fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
+        Box::pin(self.send(command))
+    }
+
+    fn req_packed_commands<'a>(
+        &'a mut self,
+        _: &'a redis::Pipeline,
+        _: usize,
+        _: usize,
+    ) -> RedisFuture<'a, Vec<Value>> {
+        // A script does in one command what a pipeline would do in several.
+        let error = (ErrorKind::Client, "pipelines are not sent over this link");
+        Box::pin(std::future::ready(Err(error.into())))
+    }
+
+    fn get_db(&self) -> i64 {
+        self.0
+            .configured
+            .get_connection_info()
+            .redis_settings()
+            .db()
+    }
+}
+
+impl Line {
+    fn to(client: Client) -> Arc<Self> {
+        Arc::new(Self {
+            client,
+            connection: OnceCell::new(),
+            lost: Arc::default(),
+        })
+    }
+
+    async fn connect(&self) -> RedisResult<MultiplexedConnection> {
+        let lost = self.lost.clone();
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(CONNECT_WITHIN))
+            .set_response_timeout(Some(ANSWER_WITHIN))
+            .set_push_sender(move |push: PushInfo| {
+                if push.kind == PushKind::Disconnection {
+                    lost.store(true, Ordering::Release);
+                }
+                Ok::<(), ()>(())
+            });
+        let connection = self
+            .client
+            .get_multiplexed_async_connection_with_config(&config)
+            .await;
+        connection.map_err(|error| {
+            if error.is_timeout() {
+                return late(&self.client, "connection", CONNECT_WITHIN);
+            }
+            let kind = if error.is_connection_refusal() {
+                io::ErrorKind::ConnectionRefused
+            } else {
+                io::ErrorKind::NotConnected
+            };
+            let what = format!("no connection to {}: {}", place(&self.client), said(&error));
+            io::Error::new(kind, what).into()
+        })
+    }
+}
+
+fn place(client: &Client) -> &ConnectionAddr {
+    client.get_connection_info().addr()
+}
+
+fn late(client: &Client, what: &str, within: Duration) -> RedisError {
+    let what = format!("{}: no {what} within {within:?}", place(client));
+    io::Error::new(io::ErrorKind::TimedOut, what).into()
+}
+
+/// An error of the network doesn't say with whom.
+fn name_place(client: &Client, error: RedisError) -> RedisError {
+    if error.is_timeout() {
+        late(client, "answer", ANSWER_WITHIN)
+    } else if error.is_io_error() {
+        let what = format!("{}: lost before the answer: {error}", place(client));
+        io::Error::new(io::ErrorKind::BrokenPipe, what).into()
+    } else {
+        error
+    }
+}
+
+/// Whether the next call needs another connection.
+fn is_fatal(error: &RedisError) -> bool {
+    let elsewhere = matches!(
+        error.kind(),
+        ErrorKind::Server(
+            ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown | ServerErrorKind::ClusterDown
+        )
+    );
+    elsewhere || error.is_io_error() || error.is_unrecoverable_error()
+}
+
+fn is_moved(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::Moved)
+}
+
+/// Where MOVED sends to, with the settings of `from`. All our keys share one slot, so everything is there.
+fn moved_to(error: &RedisError, from: &Client) -> Option<Client> {
+    if !is_moved(error) {
+        return None;
+    }
+    let (address, _slot) = error.redirect_node()?;
+    // The last colon, since the host may be an IPv6 address.
+    let (host, port) = address.rsplit_once(':')?;
+    let port = port.parse().ok()?;
+    let info = from.get_connection_info();
+    let mut to = info.addr().clone();
+    match &mut to {
+        ConnectionAddr::Tcp(old_host, old_port)
+        | ConnectionAddr::TcpTls {
+            host: old_host,
+            port: old_port,
+            ..
+        } => {
+            // A server that doesn't know its own name leaves it out: the same host.
+            if !host.is_empty() && host != "?" {
+                host.clone_into(old_host);
+            }
+            *old_port = port;
+        }
+        _ => to = ConnectionAddr::Tcp(host.to_owned(), port),
+    }
+    Client::open(info.clone().set_addr(to)).ok()
+}
+
+/// What Redis said, with its own word for it.
+fn said(error: &RedisError) -> String {
+    match (error.code(), error.detail()) {
+        (Some(code), Some(detail)) => format!("{code} {detail}"),
+        _ => error.to_string(),
+    }
+}
+
+/// What Redis said, and what to look at.
+pub(crate) fn told(error: &RedisError) -> String {
+    let advice = match error.code() {
+        _ if error.is_io_error() => {
+            "is it running, and do the URL, the subnets and the security groups lead to it?"
+        }
+        Some("READONLY" | "MASTERDOWN") => {
+            "this is a replica: the next call resolves the name anew; if that doesn't help, the URL isn't the primary's"
+        }
+        Some("LOADING") => "it has started and reads its data: works when it is done",
+        Some("CLUSTERDOWN") => "a part of the cluster is missing: see CLUSTER INFO",
+        Some("TRYAGAIN" | "ASK") => "the slot is being moved: works when that is done",
+        Some("MOVED") => "the cluster's nodes don't agree on who has the slot: see CLUSTER SLOTS",
+        Some("OOM") => "its memory is full: see INFO memory, and give it more",
+        Some("NOREPLICAS") => "too few replicas follow it: see INFO replication",
+        Some("BUSY") => "a script, not of this call, runs too long: see SLOWLOG GET",
+        Some("MISCONF") => "it can't save its data: see its log and disk",
+        Some("NOAUTH" | "WRONGPASS" | "NOPERM") => "see the user in the URL and its ACL",
+        _ => return said(error),
+    };
+    format!("{} ({advice})", said(error))
+}
+
+/// Whether it says that Redis can't be used at the moment, rather than that a script is wrong. An error code of a
+/// script's own must be told apart before.
+pub(crate) fn is_unavailable(error: &RedisError) -> bool {
+    match error.kind() {
+        ErrorKind::UnexpectedReturnType
+        | ErrorKind::Server(ServerErrorKind::CrossSlot | ServerErrorKind::ExecAbort) => false,
+        ErrorKind::Server(ServerErrorKind::ResponseError) => {
+            // Redis names the script in whatever one has run into.
+            !error.detail().is_some_and(|said| said.contains("script"))
+        }
+        _ => error.code() != Some("WRONGTYPE"),
     }
 }

@@ -11,6 +11,8 @@ pub struct Keys {
     pub(crate) budget: String,
     pub(crate) schedule: String,
     pub(crate) guard: String,
+    pub(crate) paused: String,
+    pub(crate) throttled: String,
     ends: [String; 2],
     asked: [String; 2],
 }
@@ -28,6 +30,8 @@ impl Keys {
             budget: key("budget"),
             schedule: key("schedule"),
             guard: key("guard"),
+            paused: key("paused"),
+            throttled: key("throttled"),
             ends: Lane::ALL.map(|lane| key(&format!("ends:{lane}"))),
             asked: Lane::ALL.map(|lane| key(&format!("asked:{lane}"))),
             prefix,

@@ -1,8 +1,8 @@
 //! The schedule and the guard in Redis: one Lua file a command, and the crate that owns the keys.
 //!
 //! # Layout
-//! - [`Schedule`]: the commands, one round trip each: seed, slow, book, release, pause, claim,
-//!   commit.
+//! - [`Schedule`]: the commands, one round trip each: seed, book, release, pause, resume, claim,
+//!   renew, commit, slow, block.
 //! - [`Keys`]: every key there is. All carry the budget's hash tag, so they share one cluster slot.
 //! - `lua/`: the scripts. Each file's header says what it guarantees, takes and returns.
 //! - [`testing`] (feature `testing`): a private server for tests, and a clock that tests can set.
@@ -19,18 +19,18 @@ mod seed;
 pub mod testing;
 
 pub use book::{Ask, Booking, Unused};
-pub use claim::{Claim, ClaimAsk, End, Ending, Terms};
+pub use claim::{Claim, ClaimAsk, End, Ended, Ending, Purpose, Terms};
 pub use keys::Keys;
 pub use seed::Seed;
 pub use sendslot_domain::schedule::{Slot, Standing, Tenant, Wait};
 
-use redis::aio::ConnectionManager;
+use connection::Link;
 use script::Scripts;
 
 /// The schedule of one budget, in Redis. Cheap to clone; clones share one connection.
 #[derive(Clone)]
 pub struct Schedule {
-    connection: ConnectionManager,
+    connection: Link,
     keys: Keys,
     scripts: std::sync::Arc<Scripts>,
 }
@@ -42,7 +42,7 @@ pub enum ScheduleError {
     #[error("redis URL is unusable ({0}): write redis://host:port or rediss://host:port")]
     Url(#[source] redis::RedisError),
     /// Redis can't be reached, or answered with an error of its own.
-    #[error("redis call failed: {0}")]
+    #[error("redis call failed: {}", connection::told(.0))]
     Redis(#[source] redis::RedisError),
     /// Redis holds no budget: it is empty and nothing has seeded it.
     #[error("no budget in redis under {0:?}: seed it first")]
@@ -55,4 +55,16 @@ pub enum ScheduleError {
         /// What it said.
         answer: String,
     },
+}
+
+impl ScheduleError {
+    /// Whether Redis can't be used at the moment: the same call may work later, with no change to this program or
+    /// its settings. Not so an unusable URL, a missing budget, and what is wrong with a script.
+    #[must_use]
+    pub fn is_unavailable(&self) -> bool {
+        match self {
+            Self::Redis(error) => connection::is_unavailable(error),
+            Self::Url(_) | Self::NoBudget(_) | Self::Answer { .. } => false,
+        }
+    }
 }

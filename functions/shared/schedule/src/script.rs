@@ -1,8 +1,8 @@
 //! The Lua files, and how they are called.
 
-use redis::{FromRedisValue, Script, ScriptInvocation, aio::ConnectionManager};
+use redis::{ErrorKind, FromRedisValue, RedisError, Script, ScriptInvocation, Value};
 
-use crate::ScheduleError;
+use crate::{ScheduleError, connection::Link};
 
 /// One script under its file's name.
 pub(crate) struct Named {
@@ -16,6 +16,9 @@ pub(crate) struct Scripts {
     pub(crate) book: Named,
     pub(crate) release: Named,
     pub(crate) pause: Named,
+    pub(crate) resume: Named,
+    pub(crate) slow: Named,
+    pub(crate) block: Named,
     pub(crate) claim: Named,
     pub(crate) commit: Named,
 }
@@ -32,6 +35,9 @@ impl Scripts {
             book: named("book", include_str!("lua/book.lua")),
             release: named("release", include_str!("lua/release.lua")),
             pause: named("pause", include_str!("lua/pause.lua")),
+            resume: named("resume", include_str!("lua/resume.lua")),
+            slow: named("slow", include_str!("lua/slow.lua")),
+            block: named("block", include_str!("lua/block.lua")),
             claim: named("claim", include_str!("lua/claim.lua")),
             commit: named("commit", include_str!("lua/commit.lua")),
         }
@@ -46,16 +52,23 @@ impl Named {
     /// Calls by digest; a server that doesn't hold the script (new, flushed, failed over) is given it.
     pub(crate) async fn call<T: FromRedisValue>(
         invocation: &ScriptInvocation<'_>,
-        connection: &ConnectionManager,
+        link: &Link,
         budget: &str,
     ) -> Result<T, ScheduleError> {
-        let answer = invocation.invoke_async(&mut connection.clone()).await;
-        answer.map_err(|error: redis::RedisError| {
+        let mut connection = link.clone();
+        let call = invocation.invoke_async::<Value>(&mut connection);
+        let answer = link.bound(call).await.map_err(|error| {
             if error.code() == Some("NOBUDGET") {
                 ScheduleError::NoBudget(budget.to_owned())
             } else {
                 ScheduleError::Redis(error)
             }
+        })?;
+        // Not the crate's own error, which a garbled answer of the network would have too.
+        T::from_redis_value(answer).map_err(|error| {
+            let kind = ErrorKind::UnexpectedReturnType;
+            let error = (kind, "a script's answer can't be read", error.to_string());
+            ScheduleError::Redis(RedisError::from(error))
         })
     }
 

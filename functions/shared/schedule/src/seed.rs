@@ -1,10 +1,7 @@
 //! Writing the budget.
 
 use sendslot_domain::{
-    Budget, Lane, TenantName,
-    budget::{FACTOR_ONE, GUARD_TICKS},
-    schedule::Tenant,
-    window::Span,
+    Budget, Lane, Millis, Moment, TenantName, budget::GUARD_TICKS, schedule::Tenant, window::Span,
 };
 
 use crate::{Schedule, ScheduleError, script::Named};
@@ -53,21 +50,36 @@ impl Schedule {
         Ok(written == 1)
     }
 
-    /// Slows new bookings down to `factor` ÷ [`FACTOR_ONE`] of the budget's rate, or speeds them up again. What is
-    /// booked stays.
+    /// Tells that so many recipients, granted then, were refused as too many a second. Answers with the
+    /// [`sendslot_domain::budget::FACTOR_ONE`]ths of the rate that may be used from now on.
     ///
     /// # Errors
     /// When Redis can't be reached.
-    pub async fn slow_to(&self, factor: u64) -> Result<(), ScheduleError> {
-        let mut command = redis::cmd("HSET");
-        command
-            .arg(&self.keys.budget)
-            .arg("factor")
-            .arg(factor.clamp(1, FACTOR_ONE));
-        command
-            .exec_async(&mut self.connection.clone())
-            .await
-            .map_err(ScheduleError::Redis)
+    pub async fn slow(&self, granted: Moment, recipients: u32) -> Result<u64, ScheduleError> {
+        let mut call = self.scripts.slow.prepare();
+        call.key(&self.keys.budget).key(&self.keys.throttled);
+        call.arg(granted.0).arg(recipients);
+        let (_cut, factor): (u8, u64) =
+            Named::call(&call, &self.connection, &self.keys.budget).await?;
+        Ok(factor)
+    }
+
+    /// Lets nobody send or book for `length`, or twice as long as the last time if that is just over and was for the same
+    /// reason (a word), up to `longest`. Answers with how long that is yet.
+    ///
+    /// # Errors
+    /// When Redis can't be reached.
+    pub async fn block(
+        &self,
+        length: Millis,
+        longest: Millis,
+        reason: &str,
+    ) -> Result<Millis, ScheduleError> {
+        let mut call = self.scripts.block.prepare();
+        call.key(&self.keys.budget);
+        call.arg(length.0).arg(longest.0).arg(reason);
+        let left: u64 = Named::call(&call, &self.connection, &self.keys.budget).await?;
+        Ok(Millis(left))
     }
 }
 

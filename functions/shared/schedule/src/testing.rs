@@ -4,16 +4,16 @@
 
 use std::{
     io::{BufRead, BufReader},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::atomic::{AtomicU32, Ordering},
     time::{Duration, Instant},
 };
 
-use redis::aio::MultiplexedConnection;
+use redis::{FromRedisValue, aio::MultiplexedConnection};
 use sendslot_domain::{Lane, Moment, TenantName};
 
-use crate::{Keys, Schedule};
+use crate::{Keys, Schedule, ScheduleError, connection::IDLE_AT_MOST};
 
 /// Names the server's executable; `make test` sets it to the one in `.venv`.
 pub const SERVER_VARIABLE: &str = "SENDSLOT_VALKEY_SERVER";
@@ -35,9 +35,6 @@ impl PrivateServer {
     /// When there is no server to start, or it doesn't come up: a test can't pass without it.
     #[must_use]
     pub fn start() -> Self {
-        let program = std::env::var(SERVER_VARIABLE).unwrap_or_else(|_| "valkey-server".to_owned());
-        // The server starts in a folder of its own, where a relative path would name something else.
-        let program = std::fs::canonicalize(&program).unwrap_or_else(|_| PathBuf::from(program));
         let number = SERVERS.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("sendslot-{}-{number}", std::process::id()));
         if let Err(error) = std::fs::create_dir_all(&folder) {
@@ -46,33 +43,70 @@ impl PrivateServer {
                 folder.display()
             );
         }
-        let child = Command::new(&program)
-            .args([
-                "--port",
-                "0",
-                "--unixsocket",
-                "socket",
-                "--save",
-                "",
-                "--appendonly",
-                "no",
-            ])
-            .current_dir(&folder)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn();
-        let mut child = match child {
-            Ok(child) => child,
-            Err(error) => panic!(
-                "{} can't be started ({error}): run `make test`, or set {SERVER_VARIABLE} to a \
-                 valkey-server or redis-server",
-                program.display()
-            ),
-        };
-        let output = child.stdout.take();
-        let server = Self { child, folder };
+        let child = launch(&folder);
+        let mut server = Self { child, folder };
+        server.wait_until_ready();
+        server
+    }
+
+    /// Ends the server at once. What it held is lost, and connections are refused from now on.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Starts a killed server again, empty, at the same address.
+    ///
+    /// # Panics
+    /// When it doesn't come up.
+    pub fn restart(&mut self) {
+        self.kill();
+        self.child = launch(&self.folder);
+        self.wait_until_ready();
+    }
+
+    /// Freezes the server: it accepts connections and answers nothing.
+    ///
+    /// # Panics
+    /// When it can't be told.
+    pub fn freeze(&self) {
+        self.signal("STOP");
+    }
+
+    /// Lets a frozen server go on.
+    ///
+    /// # Panics
+    /// When it can't be told.
+    pub fn thaw(&self) {
+        self.signal("CONT");
+    }
+
+    fn signal(&self, signal: &str) {
+        let sent = Command::new("kill")
+            .args([format!("-{signal}"), self.child.id().to_string()])
+            .status();
+        assert!(
+            sent.is_ok_and(|sent| sent.success()),
+            "the test's server can't be sent SIG{signal}"
+        );
+    }
+
+    /// Has the server run a command, over a connection made for it.
+    ///
+    /// # Panics
+    /// When the server is gone or refuses.
+    pub async fn run<T: FromRedisValue>(&self, words: &[&str]) -> T {
+        let mut command = redis::Cmd::new();
+        command.arg(words);
+        match command.query_async(&mut self.connection().await).await {
+            Ok(answer) => answer,
+            Err(error) => panic!("{}: {error}", words.join(" ")),
+        }
+    }
+
+    fn wait_until_ready(&mut self) {
         let mut said = String::new();
-        let mut lines = BufReader::new(match output {
+        let mut lines = BufReader::new(match self.child.stdout.take() {
             Some(output) => output,
             None => panic!("the server's output can't be read"),
         });
@@ -87,13 +121,11 @@ impl PrivateServer {
             }
             assert!(
                 read > 0 && started.elapsed() < Duration::from_secs(20),
-                "{} did not come up:\n{said}",
-                program.display()
+                "the test's server did not come up:\n{said}"
             );
         }
         // Nobody reads on, so the server must not block on a full pipe: it logs next to nothing.
         std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
-        server
     }
 
     /// The server's address.
@@ -126,6 +158,43 @@ impl Drop for PrivateServer {
     }
 }
 
+fn launch(folder: &Path) -> Child {
+    let program = std::env::var(SERVER_VARIABLE).unwrap_or_else(|_| "valkey-server".to_owned());
+    // The server starts in a folder of its own, where a relative path would name something else.
+    let program = std::fs::canonicalize(&program).unwrap_or_else(|_| PathBuf::from(program));
+    let child = Command::new(&program)
+        .args([
+            "--port",
+            "0",
+            "--unixsocket",
+            "socket",
+            "--save",
+            "",
+            "--appendonly",
+            "no",
+        ])
+        .current_dir(folder)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn();
+    match child {
+        Ok(child) => child,
+        Err(error) => panic!(
+            "{} can't be started ({error}): run `make test`, or set {SERVER_VARIABLE} to a \
+             valkey-server or redis-server",
+            program.display()
+        ),
+    }
+}
+
+/// A [`Schedule`] that takes a new connection when the one it has was unused for `idle_at_most`.
+///
+/// # Errors
+/// When the URL is no Redis URL.
+pub fn impatient(url: &str, keys: Keys, idle_at_most: Duration) -> Result<Schedule, ScheduleError> {
+    Schedule::connect_behind(url, keys, "", idle_at_most)
+}
+
 /// A [`Schedule`] whose scripts read the time from a key that the test sets, instead of from TIME.
 pub struct Clocked {
     /// The schedule.
@@ -155,10 +224,11 @@ impl Clocked {
     /// # Panics
     /// When the server is gone.
     pub async fn new(server: &PrivateServer, keys: Keys) -> Self {
-        let schedule = match Schedule::connect_behind(&server.url(), keys, CLOCK_PRELUDE) {
-            Ok(schedule) => schedule,
-            Err(error) => panic!("{error}"),
-        };
+        let schedule =
+            match Schedule::connect_behind(&server.url(), keys, CLOCK_PRELUDE, IDLE_AT_MOST) {
+                Ok(schedule) => schedule,
+                Err(error) => panic!("{error}"),
+            };
         Self {
             schedule,
             connection: server.connection().await,
@@ -174,6 +244,19 @@ impl Clocked {
             .arg(CLOCK)
             .arg(now.0)
             .query_async(&mut self.connection)
+            .await
+    }
+
+    /// Slows new bookings down to `factor` ÷ 1024 of the budget's rate, as after refusals.
+    ///
+    /// # Errors
+    /// When the server is gone.
+    pub async fn slow_to(&mut self, factor: u64) -> Result<(), redis::RedisError> {
+        redis::cmd("HSET")
+            .arg(&self.schedule.keys().budget)
+            .arg("factor")
+            .arg(factor)
+            .exec_async(&mut self.connection)
             .await
     }
 

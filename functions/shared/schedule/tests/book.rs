@@ -47,6 +47,8 @@ enum Step {
     Change(usize),
     /// New bookings go by so many 1024ths of the rate.
     Slow(u64),
+    /// Nobody may book for so long, ms.
+    Block(u64),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -71,6 +73,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => prop_oneof![1_u64..6000, 6000_u64..600_000].prop_map(Step::SetBack),
         1 => (0_usize..3).prop_map(Step::Change),
         1 => prop_oneof![Just(1024_u64), 20_u64..1024].prop_map(Step::Slow),
+        1 => prop_oneof![3 => 1_u64..5000, 1 => 5000_u64..900_000].prop_map(Step::Block),
     ]
 }
 
@@ -148,6 +151,8 @@ struct World {
     last_call: String,
     /// Whether the rate has been the same since searches last began anew: else there may be room that no search sees.
     steady: bool,
+    /// Until when nobody may book.
+    blocked: Moment,
     now: Moment,
     waiting: Vec<(Message, Standing, Moment)>,
     booked: Vec<(Message, schedule::Slot)>,
@@ -173,6 +178,7 @@ impl World {
             known: 0,
             last_call: String::new(),
             steady: true,
+            blocked: Moment(0),
             now,
             waiting: Vec::new(),
             booked: Vec::new(),
@@ -235,20 +241,27 @@ impl World {
             self.now,
             self.model.frontier(lane)
         );
-        let now = self.model.advance(self.now);
+        let left = self.now.until(self.blocked);
+        let is_blocked = left > Millis(0) && left <= schedule::LONGEST_BLOCK;
+        let now = if is_blocked {
+            self.now // it isn't even looked at
+        } else {
+            self.model.advance(self.now)
+        };
         for ((message, standing), answer) in asked.into_iter().zip(answers) {
-            if message.tenant >= self.known {
+            let name = tenant(message.tenant);
+            if message.tenant >= self.known && !is_blocked {
                 prop_assert_eq!(answer, Booking::UnknownTenant);
                 continue;
             }
-            let name = tenant(message.tenant);
+            let frontier = self.model.frontier(lane);
             let expected = self
                 .model
                 .book(self.now, lane, &name, message.cost, standing);
             match (answer, expected) {
                 (Booking::Slot(slot), schedule::Booking::Slot(expected)) => {
                     prop_assert_eq!(&slot, &expected);
-                    self.check_slot(now, &message, standing, &slot)?;
+                    self.check_slot(now, frontier, &message, standing, &slot)?;
                     self.booked.push((message, slot));
                 }
                 (Booking::Wait(wait), schedule::Booking::Wait(expected)) => {
@@ -265,6 +278,9 @@ impl World {
                 }
                 (Booking::OverCap, schedule::Booking::OverCap)
                 | (Booking::Left, schedule::Booking::Left) => {}
+                (Booking::Blocked(left), schedule::Booking::Blocked(expected)) => {
+                    prop_assert_eq!(left, expected);
+                }
                 (answer, expected) => {
                     prop_assert!(false, "{standing:?}: script {answer:?}, model {expected:?}");
                 }
@@ -277,6 +293,7 @@ impl World {
     fn check_slot(
         &mut self,
         now: Moment,
+        frontier: Cell,
         message: &Message,
         standing: Standing,
         slot: &schedule::Slot,
@@ -322,9 +339,9 @@ impl World {
                     last
                 );
             }
-            // Nor what is left of this second's slice, if that holds all of it.
+            // Nor what is left of this second's slice, if that holds all of it and it is known that only the slice is left.
             let now = now.cell();
-            if last > now && !matches!(standing, Standing::New) {
+            if last > now && frontier > now && !matches!(standing, Standing::New) {
                 let near = self.model.room(message.lane, now, now);
                 prop_assert!(
                     near < u64::from(message.cost),
@@ -436,7 +453,11 @@ impl World {
             Step::Wake(..) | Step::WakeNext(..) | Step::Leave(..) | Step::Release(..) => {}
             Step::Pause(n) => {
                 let name = tenant(n);
-                self.clocked.schedule.pause(&name).await.unwrap();
+                self.clocked
+                    .schedule
+                    .pause(&name, None, "test")
+                    .await
+                    .unwrap();
                 self.model.pause(self.now, &name);
                 let now = self.now.max(self.model.clock()).cell();
                 let (of_tenant, others) = std::mem::take(&mut self.booked)
@@ -464,10 +485,19 @@ impl World {
                 self.steady = false;
             }
             Step::Slow(factor) => {
-                self.clocked.schedule.slow_to(factor).await.unwrap();
+                self.clocked.slow_to(factor).await.unwrap();
                 self.model.slow_to(factor);
                 self.steady = false;
                 self.ledger.clear();
+            }
+            Step::Block(ms) => {
+                let block = self
+                    .clocked
+                    .schedule
+                    .block(Millis(ms), Millis(900_000), "test");
+                let left = block.await.unwrap();
+                self.blocked = self.now + left;
+                self.model.block(self.blocked);
             }
         }
         let mut compared = self.check_windows();

@@ -8,34 +8,64 @@ use std::collections::{BTreeMap, HashMap};
 
 use proptest::prelude::*;
 use sendslot_domain::{
-    Budget, Cell, Lane, Millis, Moment,
-    budget::{GUARD_TICKS, Settings},
+    Budget, Cell, Lane, Millis, Moment, TenantName,
+    adaptive::Adaptive,
+    budget::{FACTOR_ONE, GUARD_TICKS, Settings},
     guard::Guard,
 };
 use sendslot_schedule::{
-    Ask, Booking, Claim, ClaimAsk, End, Ending, Keys, Seed, Standing, Tenant, Terms,
+    Ask, Booking, Claim, ClaimAsk, End, Ended, Ending, Keys, Purpose, Seed, Standing, Tenant,
+    Terms,
     testing::{Clocked, PrivateServer},
 };
 
 const LEASE: Millis = Millis(45_000);
+const RESEND_AFTER: Millis = Millis(20_000);
+
+/// A message of a batch.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    id: usize,
+    /// ms from now.
+    slot: i64,
+    cost: u32,
+    other_content: bool,
+    /// ms before now that somebody may have claimed it first.
+    suspect: Option<u64>,
+    purpose: Purpose,
+    /// Whether the claim of worker 0 is known to be void.
+    void: bool,
+}
 
 /// One step of a history.
 #[derive(Clone, Debug)]
 enum Step {
-    /// A worker claims a batch: for each message its id, slot (ms from now), recipients and content.
+    /// A worker claims a batch, or draws new grants for it.
     Claim {
         worker: usize,
         lane: Lane,
         longest: u64,
-        batch: Vec<(usize, i64, u32, bool)>,
+        resends: bool,
+        renew: bool,
+        batch: Vec<Asked>,
     },
     /// A worker, or another in its name, tells how its n-th open claim ended.
     End {
         worker: usize,
         n: usize,
-        sent: bool,
+        how: Ending,
         other: bool,
     },
+    /// So many recipients are refused that were granted at a moment, ms from now.
+    Refuse(i64, u32),
+    /// The tenant is paused, for so long or until it is resumed.
+    Pause(Option<u64>),
+    /// It is resumed.
+    Resume,
+    /// Nobody may send for so long, ms.
+    Block(u64),
+    /// Redis loses everything.
+    Flush,
     /// Slots only are booked: how many, of how many recipients.
     BookSlots(usize, u32),
     /// Time passes, ms.
@@ -51,12 +81,40 @@ fn step(ids: usize) -> impl Strategy<Value = Step> {
     let slot =
         prop_oneof![6 => 0_i64..1000, 3 => -400_i64..0, 1 => -100_000_i64..0, 1 => 1000_i64..4000];
     let lane = prop_oneof![3 => Just(Lane::Bulk), 1 => Just(Lane::Priority)];
-    let message = (0..ids, slot, cost, prop::bool::weighted(0.02));
+    let suspect = prop_oneof![8 => Just(None), 2 => (0_u64..30_000).prop_map(Some), 1 => Just(Some(u64::MAX))];
+    let purpose = prop_oneof![8 => Just(Purpose::Send), 1 => Just(Purpose::Resend), 1 => Just(Purpose::Expire)];
+    let message = (
+        (0..ids, slot, cost, prop::bool::weighted(0.02)),
+        (suspect, purpose, prop::bool::weighted(0.1)),
+    );
+    let message = message.prop_map(
+        |((id, slot, cost, other_content), (suspect, purpose, void))| Asked {
+            id,
+            slot,
+            cost,
+            other_content,
+            suspect,
+            purpose,
+            void,
+        },
+    );
+    let how = prop_oneof![
+        6 => Just(Ending::Sent),
+        3 => Just(Ending::Free),
+        1 => Just(Ending::Rejected),
+        1 => Just(Ending::Uncertain)
+    ];
+    let flags = (prop::bool::weighted(0.5), prop::bool::weighted(0.1));
     prop_oneof![
-        10 => (0_usize..3, lane, prop_oneof![3 => Just(2000_u64), 1 => 0_u64..5000], prop::collection::vec(message, 1..20))
-            .prop_map(|(worker, lane, longest, batch)| Step::Claim { worker, lane, longest, batch }),
-        4 => (0_usize..3, any::<usize>(), prop::bool::weighted(0.7), prop::bool::weighted(0.2))
-            .prop_map(|(worker, n, sent, other)| Step::End { worker, n, sent, other }),
+        10 => (0_usize..3, lane, prop_oneof![3 => Just(2000_u64), 1 => 0_u64..5000], flags, prop::collection::vec(message, 1..20))
+            .prop_map(|(worker, lane, longest, (resends, renew), batch)| Step::Claim { worker, lane, longest, resends, renew, batch }),
+        4 => (0_usize..3, any::<usize>(), how, prop::bool::weighted(0.2))
+            .prop_map(|(worker, n, how, other)| Step::End { worker, n, how, other }),
+        3 => (-2000_i64..2000, 1_u32..60).prop_map(|(granted, recipients)| Step::Refuse(granted, recipients)),
+        1 => prop_oneof![2 => (1_u64..30_000).prop_map(Some), 1 => Just(None)].prop_map(Step::Pause),
+        1 => Just(Step::Resume),
+        1 => prop_oneof![3 => 1_u64..3000, 1 => 3000_u64..900_000].prop_map(Step::Block),
+        1 => Just(Step::Flush),
         6 => prop_oneof![4 => 0_u64..300, 2 => 300_u64..2000, 1 => 2000_u64..60_000].prop_map(Step::Pass),
         1 => prop_oneof![1_u64..6000, 6000_u64..60_000].prop_map(Step::SetBack),
         1 => (0_usize..3).prop_map(Step::Change),
@@ -105,7 +163,12 @@ enum Fate {
         until: Moment,
         print: String,
     },
-    Sent {
+    Uncertain {
+        since: Moment,
+        print: String,
+    },
+    Ended {
+        how: Ended,
         print: String,
     },
 }
@@ -113,7 +176,13 @@ enum Fate {
 struct World {
     clocked: Clocked,
     model: Guard,
+    adaptive: Adaptive,
+    slowed: u64,
     budget: Budget,
+    generation: Moment,
+    /// Until when the tenant is paused; until it is resumed, at the end of time.
+    paused: Option<Moment>,
+    blocked: Moment,
     /// The Redis clock, and real time, which no one sets back.
     now: Moment,
     real: u64,
@@ -134,78 +203,83 @@ impl World {
         let seed = Seed {
             source: "test".into(),
             budget,
-            tenants: vec![("acme".parse().unwrap(), Tenant::default())],
+            tenants: [acme(), others()]
+                .map(|name| (name, Tenant::default()))
+                .into(),
         };
         self.clocked.schedule.seed(&seed).await.unwrap();
         self.model.set_budget(budget);
         self.budget = budget;
     }
 
-    fn ask(&self, (id, slot, cost, other): (usize, i64, u32, bool)) -> ClaimAsk {
+    fn ask(&self, asked: Asked) -> ClaimAsk {
+        let Asked { id, cost, .. } = asked;
         ClaimAsk {
-            tenant: "acme".parse().unwrap(),
+            suspect_since: asked
+                .suspect
+                .map(|ago| Moment(self.now.0.saturating_sub(ago))),
+            void: asked.void.then(|| "worker-0".to_owned()),
+            purpose: asked.purpose,
+            tenant: acme(),
             send_id: format!("id-{id}").parse().unwrap(),
-            fingerprint: if other {
+            fingerprint: if asked.other_content {
                 "other".into()
             } else {
                 format!("print-{id}")
             },
             cost,
-            slot: Moment(self.now.0.saturating_add_signed(slot)),
+            slot: Moment(self.now.0.saturating_add_signed(asked.slot)),
         }
     }
 
     async fn take(&mut self, step: Step, budgets: &[Budget]) -> Result<(), TestCaseError> {
         match step {
-            Step::Claim {
-                worker,
-                lane,
-                longest,
-                batch,
-            } => self.claim(worker, lane, longest, &batch).await?,
+            Step::Claim { .. } => self.claim(step).await?,
             Step::End {
                 worker,
                 n,
-                sent,
+                how,
                 other,
-            } => {
-                let mine =
-                    |fate: &Fate| matches!(fate, Fate::Claimed { worker: w, .. } if *w == worker);
-                let mut open: Vec<usize> = self
-                    .fates
-                    .iter()
-                    .filter(|(_, f)| mine(f))
-                    .map(|(id, _)| *id)
-                    .collect();
-                open.sort_unstable();
-                if open.is_empty() {
-                    return Ok(());
-                }
-                let id = open[n % open.len()];
-                let owner = if other {
-                    "somebody".to_owned()
-                } else {
-                    format!("worker-{worker}")
-                };
-                let how = if sent { Ending::Sent } else { Ending::Free };
-                let end = End {
-                    tenant: "acme".parse().unwrap(),
-                    send_id: format!("id-{id}").parse().unwrap(),
-                    how,
-                };
-                self.clocked
+            } => self.end(worker, n, how, other).await,
+            Step::Refuse(ahead, recipients) => {
+                let granted = Moment(self.now.0.saturating_add_signed(ahead));
+                let factor = self
+                    .clocked
                     .schedule
-                    .commit(&owner, Millis(1 << 40), &[end])
+                    .slow(granted, recipients)
                     .await
                     .unwrap();
-                if sent {
-                    // Whoever says so, it was sent.
-                    if let Some(Fate::Claimed { print, .. }) = self.fates.remove(&id) {
-                        self.fates.insert(id, Fate::Sent { print });
-                    }
-                } else if !other {
-                    self.fates.remove(&id);
+                self.adaptive
+                    .refuse(self.now, granted, u64::from(recipients));
+                prop_assert_eq!(factor, self.adaptive.factor());
+            }
+            Step::Pause(length) => {
+                let schedule = &self.clocked.schedule;
+                schedule
+                    .pause(&acme(), length.map(Millis), "test")
+                    .await
+                    .unwrap();
+                let until = length.map_or(Moment(u64::MAX), |length| self.now + Millis(length));
+                if self.paused != Some(Moment(u64::MAX)) {
+                    self.paused = Some(until);
                 }
+            }
+            Step::Resume => {
+                let was = self.clocked.schedule.resume(&acme()).await.unwrap();
+                prop_assert_eq!(was, self.paused.take().is_some());
+            }
+            Step::Block(ms) => {
+                let block = self
+                    .clocked
+                    .schedule
+                    .block(Millis(ms), Millis(900_000), "test");
+                self.blocked = self.now + block.await.unwrap();
+            }
+            Step::Flush => {
+                self.clocked.flush().await.unwrap();
+                self.clocked.set(self.now).await.unwrap();
+                self.seed(self.budget).await;
+                self.forget();
             }
             Step::BookSlots(count, cost) => self.book_slots(count, cost).await?,
             Step::Pass(ms) => {
@@ -230,14 +304,80 @@ impl World {
         Ok(())
     }
 
+    /// All that Redis knew is lost.
+    fn forget(&mut self) {
+        self.model = Guard::new(self.budget);
+        self.adaptive = Adaptive::default();
+        self.slowed = FACTOR_ONE;
+        self.fates.clear();
+        self.generation = self.now;
+        self.paused = None;
+        self.blocked = Moment(0);
+        self.elsewhere.clear();
+        self.booked = Moment(0);
+        self.granted.clear();
+        self.set_back = false;
+    }
+
+    async fn end(&mut self, worker: usize, n: usize, how: Ending, other: bool) {
+        let mine = |fate: &Fate| matches!(fate, Fate::Claimed { worker: w, .. } if *w == worker);
+        let mut open: Vec<usize> = self
+            .fates
+            .iter()
+            .filter(|(_, f)| mine(f))
+            .map(|(id, _)| *id)
+            .collect();
+        open.sort_unstable();
+        if open.is_empty() {
+            return;
+        }
+        let id = open[n % open.len()];
+        let owner = if other {
+            "somebody".to_owned()
+        } else {
+            format!("worker-{worker}")
+        };
+        let end = End {
+            tenant: acme(),
+            send_id: format!("id-{id}").parse().unwrap(),
+            how,
+        };
+        let schedule = &self.clocked.schedule;
+        schedule
+            .commit(&owner, Millis(1 << 40), &[end])
+            .await
+            .unwrap();
+        let Some(Fate::Claimed { print, .. }) = self.fates.get(&id).cloned() else {
+            return;
+        };
+        let ended = |how| Fate::Ended {
+            how,
+            print: print.clone(),
+        };
+        match how {
+            // Whoever says so, it was sent.
+            Ending::Sent => self.fates.insert(id, ended(Ended::Sent)),
+            Ending::Rejected if !other => self.fates.insert(id, ended(Ended::Rejected)),
+            Ending::Uncertain if !other => {
+                let since = self.now;
+                self.fates.insert(id, Fate::Uncertain { since, print })
+            }
+            Ending::Free if !other => self.fates.remove(&id),
+            Ending::Rejected | Ending::Uncertain | Ending::Free => None,
+        };
+    }
+
     async fn book_slots(&mut self, count: usize, cost: u32) -> Result<(), TestCaseError> {
         let ask = Ask {
-            tenant: "acme".parse().unwrap(),
+            tenant: others(),
             cost,
             standing: Standing::SlotOnly,
         };
         let asks = vec![ask; count];
         let answers = self.clocked.schedule.book(Lane::Bulk, &asks).await.unwrap();
+        if matches!(answers[0], Booking::Blocked(_)) {
+            return Ok(());
+        }
         if self.now.until(self.booked) > Millis(5000) {
             self.elsewhere.clear(); // the cells have started anew
             self.booked = self.now;
@@ -275,81 +415,170 @@ impl World {
         }
     }
 
-    async fn claim(
-        &mut self,
-        worker: usize,
-        lane: Lane,
-        longest: u64,
-        batch: &[(usize, i64, u32, bool)],
-    ) -> Result<(), TestCaseError> {
-        let asks: Vec<ClaimAsk> = batch.iter().map(|message| self.ask(*message)).collect();
+    async fn claim(&mut self, step: Step) -> Result<(), TestCaseError> {
+        let Step::Claim {
+            worker,
+            lane,
+            longest,
+            resends,
+            renew,
+            batch,
+        } = step
+        else {
+            return Ok(());
+        };
+        let asks: Vec<ClaimAsk> = batch.iter().map(|asked| self.ask(*asked)).collect();
         let terms = Terms {
             lane,
             lease: LEASE,
             longest_wait: Millis(longest),
             memory: Millis(1 << 40),
+            resend_after: resends.then_some(RESEND_AFTER),
         };
-        let answers = self
-            .clocked
-            .schedule
-            .claim(&format!("worker-{worker}"), terms, &asks)
-            .await
-            .unwrap();
+        let owner = format!("worker-{worker}");
+        let schedule = &self.clocked.schedule;
+        let answers = if renew {
+            schedule.renew(&owner, terms, &asks).await
+        } else {
+            schedule.claim(&owner, terms, &asks).await
+        };
+        let answers = answers.unwrap();
         prop_assert_eq!(answers.len(), asks.len());
         let longest = Millis(longest.min(3000));
         let clock = self.model.clock();
-        for ((ask, answer), (id, ..)) in asks.iter().zip(answers).zip(batch) {
-            let expected = match self.fates.get(id) {
-                Some(Fate::Claimed { print, .. } | Fate::Sent { print })
-                    if *print != ask.fingerprint =>
-                {
-                    Claim::Conflict
+        self.adaptive.recover(self.now, &self.model);
+        self.model.slow_to(self.adaptive.factor());
+        if self.slowed != self.adaptive.factor() && !self.elsewhere.is_empty() {
+            self.granted.clear(); // as when the budget changes
+        }
+        self.slowed = self.adaptive.factor();
+        let mut in_this_call = Vec::new();
+        for ((ask, answer), asked) in asks.iter().zip(answers).zip(&batch) {
+            let id = asked.id;
+            // What this very call has claimed is nobody's to take over.
+            let mine = renew
+                .then_some(worker)
+                .filter(|_| !in_this_call.contains(&id));
+            let void = asked.void && !in_this_call.contains(&id);
+            let expected = self.expected(ask, *asked, terms, mine, void, longest);
+            prop_assert_eq!(answer, expected, "{:?} {:?}", ask, self.fates.get(&id));
+            let print = ask.fingerprint.clone();
+            match answer {
+                Claim::Go { at, wait } => {
+                    prop_assert!(at >= ask.slot && at >= self.now && wait <= longest);
+                    let until = self.now + LEASE;
+                    let claimed = Fate::Claimed {
+                        worker,
+                        until,
+                        print,
+                    };
+                    self.fates.insert(id, claimed);
+                    in_this_call.push(id);
+                    if std::mem::take(&mut self.set_back) && self.now >= clock {
+                        // It has caught up again, so nobody can tell that it was set back.
+                        self.granted.clear();
+                    }
+                    let (most, largest) =
+                        (self.budget.most_per_second(), self.budget.largest_shared());
+                    let cost = u64::from(ask.cost);
+                    self.granted.push((self.real + wait.0, cost, most, largest));
                 }
-                Some(Fate::Sent { .. }) => Claim::Sent,
-                Some(Fate::Claimed { until, .. }) if *until > self.now => Claim::Held {
-                    left: self.now.until(*until),
-                },
-                Some(Fate::Claimed { .. }) => Claim::Unknown,
-                None if ask.slot > self.now + longest => Claim::Later {
-                    wait: self.now.until(ask.slot),
-                    slot_ahead: true,
-                },
-                None => match self
-                    .model
-                    .grant(self.now, lane, ask.slot, ask.cost, longest)
-                {
-                    Some(at) => Claim::Go {
-                        at,
-                        wait: self.now.until(at),
-                    },
-                    None => Claim::Later {
-                        wait: Millis(0),
-                        slot_ahead: false,
-                    },
-                },
-            };
-            prop_assert_eq!(answer, expected);
-            if let Claim::Go { at, wait } = answer {
-                prop_assert!(at >= ask.slot && at >= self.now && wait <= longest);
-                let fate = Fate::Claimed {
-                    worker,
-                    until: self.now + LEASE,
-                    print: ask.fingerprint.clone(),
-                };
-                self.fates.insert(*id, fate);
-                if std::mem::take(&mut self.set_back) && self.now >= clock {
-                    // It has caught up again, so nobody can tell that it was set back.
-                    self.granted.clear();
+                Claim::Expired => {
+                    let how = Ended::Expired;
+                    self.fates.insert(id, Fate::Ended { how, print });
                 }
-                self.granted.push((
-                    self.real + wait.0,
-                    u64::from(ask.cost),
-                    self.budget.most_per_second(),
-                    self.budget.largest_shared(),
-                ));
+                _ => {}
             }
         }
         Ok(())
+    }
+
+    /// What a message must be told.
+    fn expected(
+        &mut self,
+        ask: &ClaimAsk,
+        asked: Asked,
+        terms: Terms,
+        mine: Option<usize>,
+        void: bool,
+        longest: Millis,
+    ) -> Claim {
+        let now = self.now;
+        let suspect = ask
+            .suspect_since
+            .is_some_and(|since| since <= self.generation);
+        let fate = self.fates.get(&asked.id).cloned();
+        let fate = match fate {
+            None if suspect => {
+                let surely = ask.suspect_since == Some(Moment(0));
+                let since = if surely { now } else { self.generation + LEASE };
+                let print = ask.fingerprint.clone();
+                let uncertain = Fate::Uncertain { since, print };
+                self.fates.insert(asked.id, uncertain.clone());
+                Some(uncertain)
+            }
+            fate => fate,
+        };
+        let again = |age: Millis| match asked.purpose {
+            Purpose::Resend => true,
+            Purpose::Send => terms.resend_after.is_some_and(|after| age >= after),
+            Purpose::Expire => false,
+        };
+        match fate {
+            Some(
+                Fate::Claimed { print, .. }
+                | Fate::Ended { print, .. }
+                | Fate::Uncertain { print, .. },
+            ) if print != ask.fingerprint => return Claim::Conflict,
+            Some(Fate::Ended { how, .. }) => return Claim::Ended(how),
+            Some(Fate::Claimed { worker, .. }) if mine == Some(worker) || void && worker == 0 => {}
+            Some(Fate::Claimed { until, .. }) if until > now => {
+                let left = now.until(until);
+                return Claim::Held { left };
+            }
+            Some(Fate::Claimed { until: since, .. } | Fate::Uncertain { since, .. }) => {
+                let age = since.until(now);
+                if !again(age) {
+                    return Claim::Uncertain { age };
+                }
+            }
+            None => {}
+        }
+        if asked.purpose == Purpose::Expire {
+            return Claim::Expired;
+        }
+        match self.paused {
+            Some(Moment(u64::MAX)) => return Claim::Paused { left: None },
+            Some(until) if until > now && now.until(until) < Millis(960_000) => {
+                let left = Some(now.until(until));
+                return Claim::Paused { left };
+            }
+            _ => {}
+        }
+        if self.blocked > now && now.until(self.blocked) <= Millis(960_000) {
+            let left = now.until(self.blocked);
+            return Claim::Blocked { left };
+        }
+        if ask.slot > now + longest {
+            let wait = now.until(ask.slot);
+            return Claim::Later {
+                wait,
+                slot_ahead: true,
+            };
+        }
+        match self
+            .model
+            .grant(now, terms.lane, ask.slot, ask.cost, longest)
+        {
+            Some(at) => Claim::Go {
+                at,
+                wait: now.until(at),
+            },
+            None => Claim::Later {
+                wait: Millis(0),
+                slot_ahead: false,
+            },
+        }
     }
 
     /// In no second of real time are more than ⌈L⌉ recipients granted, save a message that costs more alone.
@@ -381,6 +610,15 @@ impl World {
         }
         Ok(())
     }
+}
+
+fn acme() -> TenantName {
+    "acme".parse().unwrap()
+}
+
+/// Who sends by itself.
+fn others() -> TenantName {
+    "others".parse().unwrap()
 }
 
 fn cases(usual: u32) -> u32 {
@@ -420,7 +658,12 @@ fn script_and_model_agree_and_no_second_is_overfull() {
             let mut world = World {
                 clocked: inner,
                 model: Guard::new(budgets[0]),
+                adaptive: Adaptive::default(),
+                slowed: FACTOR_ONE,
                 budget: budgets[0],
+                generation: Moment(start),
+                paused: None,
+                blocked: Moment(0),
                 now: Moment(start),
                 real: 0,
                 set_back: false,
@@ -476,6 +719,7 @@ async fn a_stream_on_schedule_is_granted_at_its_slots() {
         lease: LEASE,
         longest_wait: Millis(2000),
         memory: Millis(1 << 40),
+        resend_after: None,
     };
     let mut late = Vec::new();
     // Batches of ten surface up to a second early, every other one before the one ahead of it.
@@ -489,6 +733,9 @@ async fn a_stream_on_schedule_is_granted_at_its_slots() {
                 fingerprint: "f".into(),
                 cost: 1,
                 slot: Moment(start + 500 + k * 1000 / 98),
+                suspect_since: None,
+                void: None,
+                purpose: Purpose::Send,
             })
             .collect();
         for (ask, claim) in asks

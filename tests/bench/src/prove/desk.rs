@@ -138,7 +138,9 @@ impl Desk for Scripts {
 
     fn pause(&mut self, now: Moment, tenant: &TenantName) -> Result<()> {
         self.set_clock(now)?;
-        Ok(self.runtime.block_on(self.clocked.schedule.pause(tenant))?)
+        Ok(self
+            .runtime
+            .block_on(self.clocked.schedule.pause(tenant, None, "prove"))?)
     }
 
     fn set_budget(&mut self, now: Moment, budget: Budget) -> Result<()> {

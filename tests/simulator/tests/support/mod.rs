@@ -1,4 +1,5 @@
 //! The simulator as a child process, and a plain HTTP client of one keep-alive connection.
+#![allow(dead_code, reason = "no test uses all of it")]
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -142,12 +143,25 @@ impl Client {
         Ok(line.trim_end().to_owned())
     }
 
+    /// What comes until the connection ends, and the error it ends with, if any.
+    pub(crate) fn rest(&mut self) -> (Vec<u8>, Option<io::ErrorKind>) {
+        let mut rest = Vec::new();
+        let end = self.stream.read_to_end(&mut rest);
+        (rest, end.err().map(|error| error.kind()))
+    }
+
     pub(crate) fn send(&mut self, mail: &Value) -> Answer {
         self.request("POST", "/v2/email/outbound-emails", &mail.to_string())
     }
 
     pub(crate) fn settings(&mut self, changes: &Value) -> Answer {
         self.request("PUT", "/_simulator/settings", &changes.to_string())
+    }
+
+    /// Replaces the faults.
+    pub(crate) fn faults(&mut self, rules: &Value) -> Answer {
+        let body = json!({ "faults": rules }).to_string();
+        self.request("PUT", "/_simulator/faults", &body)
     }
 
     pub(crate) fn record(&mut self) -> Vec<Value> {

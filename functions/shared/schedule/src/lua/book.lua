@@ -4,7 +4,7 @@
 -- horizon, or not at all, save the first of its lane; the work doesn't grow with the backlog or the tenants. Held
 -- step by step against `sendslot_domain::schedule`, which explains the rules.
 --
--- KEYS[1]      budget    hash  the numbers, as written by seed.lua; "factor": 1024ths of the rate, if slowed down; and
+-- KEYS[1]      budget    hash  the numbers, as written by seed.lua; "factor" and "blocked", as slow.lua and block.lua write them; and
 --                              "tenant:<name>" for each known tenant: weight, cap of an hour, cap of a day (0: none),
 --                              packed as big-endian doubles
 -- KEYS[2]      schedule  hash  cell (s since the epoch) -> recipients booked in it: 2^34 × in all + 2^17 × from bulk + slots
@@ -35,13 +35,14 @@
 -- where the tenant is unknown, -2, where a message costs more than a cap, or: messages booked, number of takes, number of
 -- waits, the takes (cell (s), first turn, recipients, capacity of the cell), in order, and the waits (delay (ms), place (0:
 -- the message keeps its standing), estimate (ms)) of the messages behind the booked ones.
+-- While nobody may send, nothing is booked; the list is then: now (ms), -1, how long that is yet (ms).
 -- Errors: NOBUDGET when Redis holds no budget.
 
 local floor, ceil, min, max, call, huge = math.floor, math.ceil, math.min, math.max, redis.call, math.huge
 local pack_numbers, unpack_numbers = struct.pack, struct.unpack
 local ALL, BULK, GOING, BLOCK = 17179869184, 131072, 1048576, 67108864 -- 2^34, 2^17, 2^20, 2^26
 local ONE = 1024
-local SHORTEST_SLEEP, LONGEST_SLEEP, LONGEST_STANDSTILL = 1000, 900000, 5000
+local SHORTEST_SLEEP, LONGEST_SLEEP, LONGEST_STANDSTILL, LONGEST_BLOCK = 1000, 900000, 5000, 960000
 local QUIET, NOTED, CHECKED, ENDED_AT_ONCE, ENDS_KNOWN = 1200000, 60000, 1000, 16, 8
 local SLICE_OPENS, SLICED_FROM, FARTHEST, GRANTED, PAST_CELLS, PASSES_AT_ONCE = 2, 4, 1000, 3, 3, 2
 
@@ -50,12 +51,13 @@ local bulk_lane = lane == 'bulk'
 
 local budget
 if #ARGV == 5 then
-  budget = call('HMGET', KEYS[1], 'book', 'factor', 'tenant:' .. ARGV[2])
+  budget = call('HMGET', KEYS[1], 'book', 'factor', 'tenant:' .. ARGV[2], 'blocked')
 else
   local wanted = { 'book', 'factor' }
   for i = 2, #ARGV, 4 do
     wanted[#wanted + 1] = 'tenant:' .. ARGV[i]
   end
+  wanted[#wanted + 1] = 'blocked'
   budget = call('HMGET', KEYS[1], unpack(wanted))
 end
 if not budget[1] then
@@ -64,6 +66,15 @@ end
 local num, den, share_num, share_den, reserve, largest_shared, horizon, slice_num, slice_den, hour_cap, hour_bulk_cap,
   day_cap, day_bulk_cap = unpack_numbers('>ddddddddddddd', budget[1])
 local factor = tonumber(budget[2] or ONE)
+local blocked = budget[#budget]
+if blocked then
+  local time = call('TIME')
+  local now = time[1] * 1000 + floor(time[2] / 1000)
+  local left = tonumber(string.match(blocked, '^%d+')) - now
+  if left > 0 and left <= LONGEST_BLOCK then
+    return { now, -1, left }
+  end
+end
 local lane_rate = num / den
 if bulk_lane then
   lane_rate = lane_rate - reserve
@@ -934,10 +945,11 @@ for i = 2, #ARGV, 4 do
       end
     end
 
-    -- Far, from the frontier on; what is left of it, at most twice: the first of a lane may reach past the horizon.
+    -- Far, from the frontier on; what is left of it, at most twice: the first of a lane, and what had a slot before, may reach
+    -- past the horizon.
     local reach = horizon_cell
     local near_got = got
-    while in_turn and got < cost * messages and (not far or messages == 1 and first and reach ~= farthest_cell) do
+    while in_turn and got < cost * messages and (not far or messages == 1 and (first or again) and reach ~= farthest_cell) do
       if far then
         reach = farthest_cell
       end
@@ -1145,6 +1157,9 @@ for i = 2, #ARGV, 4 do
       local hop = min(rest, LONGEST_SLEEP)
       if rest > LONGEST_SLEEP and fresh then
         hop = rest % LONGEST_SLEEP
+      end
+      if again then
+        hop, left = LONGEST_SLEEP, max(left, LONGEST_SLEEP) -- until then there is no room
       end
       reply[size + 1], reply[size + 2], reply[size + 3] = max(hop, SHORTEST_SLEEP), (given or fresh) and place or 0, left
       size = size + 3

@@ -1,47 +1,144 @@
 -- Claims a batch of messages for one worker and draws from the guard when each may go.
 --
--- Guarantee: atomic. A message that was sent, or that another worker holds, is never claimed. In no
--- second are more than ⌈L⌉ recipients granted, save a single message that costs more alone. What isn't
--- granted isn't claimed either. Held step by step against `sendslot_domain::guard`, which explains the rules.
+-- Guarantee: atomic. A message that was sent, or that another worker holds, is never claimed; one that may have been
+-- sent is claimed only when it may be sent again. In no second are more than ⌈L⌉ recipients granted, save a single
+-- message that costs more alone. What isn't granted isn't claimed either. Held step by step against
+-- `sendslot_domain::guard` and `sendslot_domain::adaptive`, which explain the rules.
 --
--- KEYS[1]      budget               hash     the numbers, as written by seed.lua
+-- KEYS[1]      budget               hash     the numbers, as written by seed.lua; "factor" and "slowed", as slow.lua writes them, and
+--                                            raises of them; "blocked", as block.lua writes it; "generation" (ms): when Redis was last found empty
 -- KEYS[2]      guard                hash     head (last tick the strip covers), clock, closed_until, and
 --                                            strip: 512 ticks of 10 ms in a ring, tick t at t mod 512, six
 --                                            bytes each: units taken, of these by bulk, recipients going, each
 --                                            of two bytes, big-endian
 --                                            "slots_until" (ms), until when slots only are booked, as book.lua notes
 -- KEYS[3]      schedule             hash     as in book.lua: the cells say how many recipients others send in a second
--- KEYS[3 + i]  claim of message i   string   "1|claimed|<lease's end, ms>|<fingerprint>|<owner>" or
---                                            "1|sent|<when, ms>|<fingerprint>|<owner>"
+-- KEYS[4]      paused               hash     tenants that may not send, as pause.lua writes it
+-- KEYS[5]      throttled            hash     tenth of a second -> recipients refused in it, as slow.lua writes it
+-- KEYS[5 + i]  claim of message i   string   "1|<state>|<ms>|<fingerprint>|<owner>": "claimed" until the lease's end, "uncertain" since,
+--                                            or how it ended and when: "sent", "rejected", "expired"
 -- ARGV[1]      owner: who claims
 -- ARGV[2]      lane: "priority" or "bulk"
 -- ARGV[3]      lease, ms: how long the claim is alive
 -- ARGV[4]      longest wait for a grant, ms, at most 3000
 -- ARGV[5]      life of a claim whose end was never told, ms: longer than any message lives
--- then three for each message: slot (ms), recipients, fingerprint of its content
+-- ARGV[6]      how long an uncertain message waits for its confirmation before it may be sent again, ms; -1: for ever
+-- ARGV[7]      "new", or "renew" to draw new grants for messages that the owner has claimed
+-- then seven for each message: slot (ms), recipients, fingerprint of its content, tenant, since when (ms) somebody may have
+-- claimed it before (-1: it is new; 0: it surely is uncertain), whose claim of it surely sent nothing ("": nobody's), and "send", "resend" (also when
+-- uncertain, at once) or "expired" (not to be sent)
 --
 -- Returns { now (ms), answer, … }, each answer one of
 --   { "go", grant (ms) }          claimed: send it then
 --   { "later", ahead (ms) }       not claimed: the slot is still that far ahead, or, at 0, the guard has no grant in time
 --   { "held", left (ms) }         another claim is alive that long
---   { "unknown" }                 a claim ended without telling how: it may have been sent
---   { "sent" }                    it was sent
+--   { "uncertain", age (ms) }     it may have been sent, so long ago
+--   { "ended", how }              it was sent, was rejected or has expired: this is a copy of it
+--   { "expired" }                 it was never sent and now never will be
 --   { "conflict" }                the send id was used for other content
+--   { "paused", left (ms) }       its tenant may not send, for so long; 0: until resumed
+--   { "blocked", left (ms) }      nobody may send for so long
 -- Errors: NOBUDGET when Redis holds no budget.
 
 local floor, min, max, call = math.floor, math.min, math.max, redis.call
 local TICK, TICKS, RING, MEMORY = 10, 100, 512, 200
 local LONGEST_WAIT, SLOTS = 3000, 131072 -- the last is 2^17, as in book.lua
+local ONE, FINE, LEAST_FACTOR = 1024, 1000000, 8
+local MEASURED_AFTER, MEASURED_UNTIL, SETTLED, PLATEAU, STEP = 1300, 2000, 2000, 30000, 2
+local LONGEST_BLOCK = 960000
 
-local numbers = call('HGET', KEYS[1], 'claim')
-if not numbers then
+local budget = call('HMGET', KEYS[1], 'claim', 'factor', 'slowed', 'blocked', 'generation')
+if not budget[1] then
   return redis.error_reply('NOBUDGET the budget is not set up')
 end
-local num, den, share_num, share_den, burst, largest, most = struct.unpack('>ddddddd', numbers)
+local num, den, share_num, share_den, burst, largest, most = struct.unpack('>ddddddd', budget[1])
 local bulk_lane = ARGV[2] == 'bulk'
 
 local time = call('TIME')
 local now = time[1] * 1000 + floor(time[2] / 1000)
+
+-- How long nobody may send yet. An end that is further away than any was set by a clock since set back.
+local blocked = tonumber(string.match(budget[4] or '', '^%d+') or 0) - now
+if blocked > LONGEST_BLOCK then
+  blocked = 0
+end
+
+-- The factor by what was accepted around a cut, in tenths of a second.
+local function measured(cut, factor, uncut)
+  local guard = call('HMGET', KEYS[2], 'strip', 'head', 'clock')
+  local looked = tonumber(guard[3] or 0)
+  if not guard[1] or looked > cut + MEASURED_UNTIL or looked > now then
+    return factor -- it is forgotten, or the clock was set back
+  end
+  local strip, first_tick, last_tick = guard[1], floor(looked / TICK) - MEMORY, tonumber(guard[2])
+  local base, fields = floor(cut / 100), {}
+  for k = 1, 20 do
+    fields[k] = base - 11 + k
+  end
+  local refusals = call('HMGET', KEYS[5], unpack(fields))
+  local went_after, refused_after, went_in_all, refused_in_all = 0, 0, 0, 0
+  local first, accepted, shown = nil, 0, 0
+  for k = 1, 20 do
+    local tenth, went, refused = fields[k], 0, tonumber(refusals[k] or 0)
+    for t = max(tenth * 10, first_tick), min(tenth * 10 + 9, last_tick) do
+      local high, low = string.byte(strip, (t % RING) * 6 + 5, (t % RING) * 6 + 6)
+      went = went + high * 256 + low
+    end
+    went_in_all, refused_in_all = went_in_all + went, refused_in_all + refused
+    if tenth >= base then
+      went_after, refused_after = went_after + went, refused_after + refused
+    end
+    if first then
+      accepted = accepted + max(went - refused, 0)
+      if refused > 0 then
+        shown = accepted * 10 / (tenth - first)
+      end
+    elseif refused > 0 then
+      first = tenth
+    end
+  end
+  if went_in_all == 0 then
+    return factor
+  end
+  local most_accepted = max(shown, went_after - refused_after)
+  local slower = floor(most_accepted * 0.95 * ONE / (num / den * TICKS))
+  if refused_in_all * 20 < went_in_all then
+    slower = max(slower, floor(uncut * 0.9))
+  end
+  if refused_after == 0 then
+    slower = max(slower, factor) -- nothing speaks for less
+  end
+  return max(min(slower, uncut), LEAST_FACTOR)
+end
+
+-- A rate that was cut is measured once, stays for a while, and then climbs back.
+local factor = tonumber(budget[2] or ONE)
+if factor < ONE then
+  local cut, raised, uncut, settled = string.match(budget[3] or '', '^(%d+)|(%d+)|(%d+)|(%d+)$')
+  cut, raised, uncut, settled = tonumber(cut or 0), tonumber(raised or 0), tonumber(uncut or 0), tonumber(settled or 0)
+  local was, was_cut, was_uncut = factor, cut, uncut
+  if now < cut then
+    cut, raised, settled = now, now, now + SETTLED -- the clock was set back
+  end
+  if uncut > 0 and now >= cut + MEASURED_AFTER then
+    factor = measured(cut, factor, uncut)
+    uncut, settled = 0, now + SETTLED
+  end
+  local steps = floor((now - max(raised, cut + PLATEAU)) / 1000)
+  if steps > 0 then
+    factor = min(ONE, factor + steps * STEP)
+    raised = max(raised, cut + PLATEAU) + steps * 1000
+  end
+  if factor >= ONE then
+    call('HDEL', KEYS[1], 'factor', 'slowed')
+  elseif factor ~= was or cut ~= was_cut or uncut ~= was_uncut then
+    call('HSET', KEYS[1], 'factor', factor, 'slowed', string.format('%.0f|%.0f|%.0f|%.0f', cut, raised, uncut, settled))
+  end
+  if factor < ONE then
+    num, den = max(1, floor(num / den * factor / ONE * FINE)), FINE
+    largest, most = max(1, floor(largest * factor / ONE)), max(1, floor(most * factor / ONE))
+  end
+end
 
 local function mul_div(x, n, d)
   local rest = x % d
@@ -248,35 +345,86 @@ end
 
 local owner, lease, life = ARGV[1], tonumber(ARGV[3]), ARGV[5]
 local longest = min(tonumber(ARGV[4]), LONGEST_WAIT)
+local resend_after = tonumber(ARGV[6])
+local renew = ARGV[7] == 'renew'
+local generation = tonumber(budget[5] or 0)
 local reply = { now }
-local held = #KEYS > 3 and call('MGET', unpack(KEYS, 4)) or {}
+local count = #KEYS - 5
+local held = count > 0 and call('MGET', unpack(KEYS, 6)) or {}
+local paused = {}
+if call('EXISTS', KEYS[4]) == 1 then
+  for i = 1, count do
+    paused[i] = call('HGET', KEYS[4], ARGV[7 * i + 4])
+  end
+end
+
+-- How long a tenant may not send yet, 0 for ever; nothing if it may.
+local function pause_left(value)
+  local till = value and tonumber(string.match(value, '^1|(%d+)|') or 0)
+  if till == 0 then
+    return 0
+  end
+  return till and till > now and till - now < LONGEST_BLOCK and till - now or nil
+end
+
 local claimed = {}
-for i = 1, #KEYS - 3 do
-  local key = KEYS[3 + i]
-  local slot, cost, fingerprint = tonumber(ARGV[3 + 3 * i]), tonumber(ARGV[4 + 3 * i]), ARGV[5 + 3 * i]
-  local state, at, print
+local function write(key, state, at, fingerprint)
+  local value = '1|' .. state .. '|' .. string.format('%.0f', at) .. '|' .. fingerprint .. '|' .. owner
+  call('SET', key, value, 'PX', life)
+  claimed[key] = value
+end
+
+for i = 1, count do
+  local key, from = KEYS[5 + i], 7 * i
+  local slot, cost, fingerprint = tonumber(ARGV[from + 1]), tonumber(ARGV[from + 2]), ARGV[from + 3]
+  local suspect, void, kind = tonumber(ARGV[from + 5]), ARGV[from + 6], ARGV[from + 7]
+  local state, at, print, by
   local value = claimed[key] or held[i]
   if value then
-    state, at, print = string.match(value, '^1|(%a+)|(%d+)|([^|]*)|')
+    state, at, print, by = string.match(value, '^1|(%a+)|(%d+)|([^|]*)|(.*)$')
+    at = tonumber(at)
   end
+  local age -- of an uncertain message
+  local free = not value
+  if state == 'claimed' and not claimed[key] and (renew and by == owner or void ~= '' and by == void) then
+    free = true
+  elseif state == 'claimed' and at <= now then
+    age = now - at
+  elseif state == 'uncertain' then
+    age = max(now - at, 0)
+  elseif free and suspect >= 0 and suspect <= generation then
+    -- Who claimed it before, if somebody did, was forgotten with the rest, and may be sending it until his lease would end.
+    local since = suspect == 0 and now or generation + lease
+    free, age = false, max(now - since, 0)
+    write(key, 'uncertain', since, fingerprint)
+  end
+  if age and (kind == 'resend' or kind == 'send' and resend_after >= 0 and age >= resend_after) then
+    free = true
+  end
+
   if value and not state then
-    reply[i + 1] = { 'unknown' } -- written by a version we can't read
+    reply[i + 1] = { 'uncertain', 0 } -- written by a version we can't read
   elseif state and print ~= '' and print ~= fingerprint then
     reply[i + 1] = { 'conflict' }
-  elseif state == 'sent' then
-    reply[i + 1] = { 'sent' }
-  elseif state and tonumber(at) > now then
-    reply[i + 1] = { 'held', tonumber(at) - now }
-  elseif state then
-    reply[i + 1] = { 'unknown' }
+  elseif state == 'claimed' and at > now and not free then
+    reply[i + 1] = { 'held', at - now }
+  elseif age and not free then
+    reply[i + 1] = { 'uncertain', age }
+  elseif not free then
+    reply[i + 1] = { 'ended', state }
+  elseif kind == 'expired' then
+    write(key, 'expired', now, fingerprint)
+    reply[i + 1] = { 'expired' }
+  elseif pause_left(paused[i]) then
+    reply[i + 1] = { 'paused', pause_left(paused[i]) }
+  elseif blocked > 0 then
+    reply[i + 1] = { 'blocked', blocked }
   elseif slot > now + longest then
     reply[i + 1] = { 'later', slot - now }
   else
     local goes = grant(slot, cost, longest)
     if goes then
-      local mine = '1|claimed|' .. (now + lease) .. '|' .. fingerprint .. '|' .. owner
-      call('SET', key, mine, 'PX', life)
-      claimed[key] = mine
+      write(key, 'claimed', now + lease, fingerprint)
       reply[i + 1] = { 'go', goes }
     else
       reply[i + 1] = { 'later', 0 }

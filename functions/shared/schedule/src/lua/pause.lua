@@ -1,13 +1,18 @@
--- Gives back all that a tenant has booked and ends its waiting lines, so that others have its cells and its turns.
+-- Lets a tenant send nothing more. Gives back all that it has booked and ends its waiting lines, so that others have its cells
+-- and its turns.
 --
--- Guarantee: atomic; cells that have begun are left as they are; nothing of other tenants changes. Held step by step
+-- Guarantee: atomic; cells that have begun are left as they are; nothing of other tenants changes; a pause until it is resumed is
+-- not replaced by one with an end. Held step by step
 -- against `sendslot_domain::schedule::Schedule::pause`.
 --
 -- KEYS[1]  schedule  hash  as in book.lua
 -- KEYS[2]  tenant    hash  as in book.lua
 -- KEYS[3]  ends      zset  of priority, as in book.lua     KEYS[4]  asked  zset  of priority
 -- KEYS[5]  ends      zset  of bulk                         KEYS[6]  asked  zset  of bulk
+-- KEYS[7]  paused    hash  tenant -> "1|<until, ms; 0: until resumed>|<since, ms>|<reason>"
 -- ARGV[1]  the tenant's name
+-- ARGV[2]  for how long, ms; 0: until it is resumed
+-- ARGV[3]  reason: a word
 --
 -- Returns the recipients given back.
 
@@ -16,15 +21,20 @@ local ALL, BULK, GOING = 17179869184, 131072, 1048576
 local LONGEST_STANDSTILL = 5000
 local LINE, STATE = '>dddddddddddd', '>ddddddddddddddddddddddddd'
 
-local name = ARGV[1]
+local name, length = ARGV[1], tonumber(ARGV[2])
+local time = call('TIME')
+local now = time[1] * 1000 + floor(time[2] / 1000)
+if not string.find(call('HGET', KEYS[7], name) or '', '^1|0|') then
+  local till = length > 0 and now + length or 0
+  call('HSET', KEYS[7], name, string.format('1|%.0f|%.0f|%s', till, now, ARGV[3]))
+end
 local fields = call('HGETALL', KEYS[2])
 local packed = call('HGET', KEYS[1], 'state')
 if not packed or #fields == 0 then
   return 0 -- nothing is booked
 end
 local state = { struct.unpack(STATE, packed) }
-local time = call('TIME')
-local now = time[1] * 1000 + floor(time[2] / 1000)
+local credit, credit_kind, credit_from = state[22], state[23], state[24]
 local set_back = now < state[1] - LONGEST_STANDSTILL -- the next booking starts the schedule anew
 local now_cell = floor(max(now, state[1]) / 1000)
 
@@ -40,8 +50,13 @@ local function uncount(key, bulk_lane, cell, recipients)
       local window = { struct.unpack(format, windows[w]) }
       local of_block = 2 + 4 * max(floor(cell / seconds) - window[1], 0)
       if of_block < size then
-        local all = min(recipients, window[of_block + 2])
-        local bulk = bulk_lane and min(recipients, window[of_block + 3]) or 0
+        -- What is counted for a credit stays: nobody has booked it yet.
+        local kept, kept_bulk = 0, 0
+        if key == KEYS[1] and floor(credit_kind / 2 ^ w) % 2 == 1 and max(floor(credit_from / seconds), window[1]) == (of_block - 2) / 4 + window[1] then
+          kept, kept_bulk = credit, credit_kind % 2 * credit
+        end
+        local all = min(recipients, max(window[of_block + 2] - kept, 0))
+        local bulk = bulk_lane and min(recipients, max(window[of_block + 3] - kept_bulk, 0)) or 0
         window[of_block + 2], window[of_block + 3] = window[of_block + 2] - all, window[of_block + 3] - bulk
         for at = of_block, size, 4 do
           window[at], window[at + 1] = window[at] - all, window[at + 1] - bulk

@@ -23,6 +23,7 @@ if not state then
 end
 local clock = struct.unpack('>d', state)
 local restarts = struct.unpack('>d', string.sub(state, 137, 144))
+local credit, credit_kind, credit_from = struct.unpack('>ddd', string.sub(state, 169, 192))
 local time = call('TIME')
 local now = time[1] * 1000 + floor(time[2] / 1000)
 if now < clock - LONGEST_STANDSTILL then
@@ -42,8 +43,13 @@ local function uncount(key, cell, recipients)
       local window = { struct.unpack(format, packed[w]) }
       local of_block = 2 + 4 * max(floor(cell / seconds) - window[1], 0)
       if of_block < size then
-        local all = min(recipients, window[of_block + 2])
-        local bulk = bulk_lane and min(recipients, window[of_block + 3]) or 0
+        -- What is counted for a credit stays: nobody has booked it yet.
+        local kept, kept_bulk = 0, 0
+        if key == KEYS[1] and floor(credit_kind / 2 ^ w) % 2 == 1 and max(floor(credit_from / seconds), window[1]) == (of_block - 2) / 4 + window[1] then
+          kept, kept_bulk = credit, credit_kind % 2 * credit
+        end
+        local all = min(recipients, max(window[of_block + 2] - kept, 0))
+        local bulk = bulk_lane and min(recipients, max(window[of_block + 3] - kept_bulk, 0)) or 0
         window[of_block + 2], window[of_block + 3] = window[of_block + 2] - all, window[of_block + 3] - bulk
         for at = of_block, size, 4 do
           window[at], window[at + 1] = window[at] - all, window[at + 1] - bulk

@@ -5,7 +5,8 @@
 -- other change at once, starts an epoch: searches go back to now, as there may be room in every cell.
 --
 -- KEYS[1]  budget    hash  "book" and "claim": what those scripts run on, packed as big-endian doubles;
---                          "tenant:<name>": each known tenant's settings, packed likewise; "factor", as in book.lua, is kept;
+--                          "tenant:<name>": each known tenant's settings, packed likewise; "factor", "slowed" and "blocked", as slow.lua
+--                          and block.lua write them, are kept; "generation" (ms): when Redis was last found empty, kept likewise;
 --                          "epoch": the rate (recipients/s) and the time (ms) at which searches last began anew, packed;
 --                          "source"; and the settings in words, for people
 -- KEYS[2]  schedule  hash  as in book.lua
@@ -21,7 +22,7 @@ local EPOCH, MOVED = 60000, 10
 
 local source = ARGV[1]
 local digest = redis.sha1hex(table.concat(ARGV, '\n'))
-local held = call('HMGET', KEYS[1], 'source', 'digest', 'book', 'factor', 'epoch')
+local held = call('HMGET', KEYS[1], 'source', 'digest', 'book', 'epoch')
 if held[1] and held[1] ~= source then
   return 0
 end
@@ -43,8 +44,8 @@ local book, claim = packed(tonumber(ARGV[2])), packed(tonumber(ARGV[3]))
 -- Whether searches begin anew.
 local rate = tonumber(ARGV[5]) / tonumber(ARGV[6])
 local epoch = true
-if held[3] and held[5] then
-  local epoch_rate, since = unpack_numbers('>dd', held[5])
+if held[3] and held[4] then
+  local epoch_rate, since = unpack_numbers('>dd', held[4])
   local moved = math.abs(rate - epoch_rate) * MOVED >= epoch_rate
   epoch = moved and (now >= since + EPOCH or now < since)
   -- Reserve, horizon, slice and caps: the fifth, the seventh to the ninth, and the tenth and the twelfth number.
@@ -66,13 +67,19 @@ if changed then
     fields[#fields + 1] = 'tenant:' .. ARGV[i]
     fields[#fields + 1] = pack_numbers('>ddd', tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]), tonumber(ARGV[i + 3]))
   end
+  local kept = { 'factor', 'slowed', 'blocked', 'epoch', 'generation' }
+  local values = call('HMGET', KEYS[1], unpack(kept))
+  for i = 1, #kept do
+    if values[i] then
+      fields[#fields + 1] = kept[i]
+      fields[#fields + 1] = values[i]
+    elseif kept[i] == 'generation' then
+      -- A budget without one was written by a version that knew none: nothing has been forgotten since.
+      fields[#fields + 1] = 'generation'
+      fields[#fields + 1] = held[1] and 0 or string.format('%.0f', now)
+    end
+  end
   call('DEL', KEYS[1])
-  if held[4] then
-    call('HSET', KEYS[1], 'factor', held[4])
-  end
-  if held[5] then
-    call('HSET', KEYS[1], 'epoch', held[5])
-  end
   for i = 1, #fields, 2000 do
     call('HSET', KEYS[1], unpack(fields, i, math.min(i + 1999, #fields)))
   end
