@@ -60,7 +60,7 @@ pub trait Parked: Sync {
 
 impl Book for Seeded {
     async fn book(&self, lane: Lane, asks: &[Ask]) -> Result<Vec<Booking>, ScheduleError> {
-        self.call(|schedule| async move { schedule.book(lane, asks).await })
+        self.checked(|schedule| async move { schedule.book(lane, asks).await })
             .await
     }
 

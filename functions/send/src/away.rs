@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sendslot_domain::{
     Millis, Moment,
-    outcome::{self, Next, Tries},
+    outcome::{self, Effect, Next, Tries},
 };
 use sendslot_mail::Envelope;
 use sendslot_runtime::{RedisDown, queue::SendBatch};
@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::{
     batch::{Batch, time_left},
-    message::{Fate, Message, Record, up_to},
+    message::{Fate, Message, Record, add_void, up_to},
     ports::{Brakes, Claims, Parking, Provider, Slots, Visibility},
 };
 
@@ -51,7 +51,7 @@ where
 
     fn hold_void(&mut self, record: Record, mut envelope: Envelope) {
         if !envelope.uncertain {
-            envelope.void = Some(self.invocation.id.clone());
+            add_void(&mut envelope, &self.invocation.id);
         }
         self.hold(record, envelope, "RedisDown");
     }
@@ -62,21 +62,21 @@ where
         let pace = self.pace();
         let begun = Instant::now();
         let mut due = begun + up_to_one(pace);
-        let mut held = Vec::new();
+        let (mut held, mut stopped) = (Vec::new(), false);
         for message in messages {
             let cost = message.envelope.mail.cost();
             // The time that its recipients take is spent before they go, so that it is spent whatever comes next.
             let goes = due + pace * cost;
             let in_time = time_left(self.invocation.deadline)
                 .is_some_and(|left| goes <= Instant::now() + left);
-            if message.is_suspect() || message.expired || !in_time {
+            if stopped || message.is_suspect() || message.expired || !in_time {
                 held.push(message);
                 continue;
             }
             sleep_until(goes).await;
             // Not `goes`: after a slow answer that is past, and what is behind isn't made up for.
             due = Instant::now();
-            self.send_unclaimed(message).await;
+            stopped = self.send_unclaimed(message).await;
         }
         self.hold_all(held);
     }
@@ -89,7 +89,8 @@ where
         Duration::from_secs_f64((environments / rate).min(86_400.0))
     }
 
-    async fn send_unclaimed(&mut self, message: Message) {
+    /// Answers whether nobody should send for a while: too much was sent, or the account can't.
+    async fn send_unclaimed(&mut self, message: Message) -> bool {
         // There is no clock but our own, and nobody looks at it.
         let grant = Moment(self.invocation.now.0);
         let reply = self.sender.ask(&message.envelope, self.lane, grant).await;
@@ -105,6 +106,7 @@ where
         };
         let consequence = reply.outcome.consequence(tries);
         self.metrics.count(consequence.metric, 1);
+        let stop = matches!(consequence.effect, Effect::Block { .. } | Effect::Slow);
         match consequence.next {
             Next::Commit => {
                 self.metrics.count("SentUnclaimed", 1);
@@ -123,6 +125,7 @@ where
                 self.hold_void(record, envelope);
             }
         }
+        stop
     }
 }
 

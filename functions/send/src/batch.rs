@@ -41,7 +41,7 @@ use tracing::{error, info, warn};
 
 use crate::{
     go::{Granted, Run, Tried},
-    message::{Fate, Message, Record, delay_seconds, unused, up_to},
+    message::{Fate, Message, Record, add_void, delay_seconds, unused, up_to},
     ports::{Brakes, Claims, Parking, Provider, Reply, Slots, Visibility},
 };
 
@@ -484,12 +484,7 @@ where
                         .longest("SlotErrorMs", slot.until(grant + late));
                     self.conclude(message, &reply);
                 }
-                Tried::TooLate => {
-                    self.end(&message.envelope, Ending::Free);
-                    self.settled
-                        .push((message.record, Fate::Back { seconds: 0 }));
-                }
-                Tried::NoGrant | Tried::Stopped => {
+                Tried::TooLate | Tried::NoGrant | Tried::Stopped => {
                     self.end(&message.envelope, Ending::Free);
                     message.envelope.cells = Vec::new();
                     self.rebook(message, None);
@@ -532,7 +527,7 @@ where
                 self.end(envelope, Ending::Free);
                 // Should the claim be left standing, for want of a commit, it must not look like a send.
                 if !envelope.uncertain {
-                    envelope.void = Some(self.invocation.id.clone());
+                    add_void(envelope, &self.invocation.id);
                 }
                 Fate::Park {
                     envelope: Box::new(message.envelope),

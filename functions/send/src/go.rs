@@ -68,6 +68,9 @@ impl<R: Claims + Brakes, P: Provider, Q, B> Run<'_, R, P, Q, B> {
 
     async fn one(&self, granted: &mut Granted) -> Tried {
         sleep_until(granted.due).await;
+        if self.stop.load(Ordering::Relaxed) {
+            return Tried::Stopped;
+        }
         if Instant::now() - granted.due > LATE && !self.renew(granted).await {
             return Tried::NoGrant;
         }

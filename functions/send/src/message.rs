@@ -65,9 +65,9 @@ impl Message {
             fingerprint: envelope.fingerprint.clone(),
             cost: envelope.mail.cost(),
             slot: envelope.slot,
-            // Redis takes zero for a message that nobody can have claimed.
+            // Since time began: it is uncertain whatever Redis has lost.
             suspect_since: if envelope.uncertain {
-                Some(Moment(1))
+                Some(Moment(0))
             } else {
                 envelope.suspect_since
             },
@@ -84,6 +84,15 @@ impl Message {
     pub(crate) fn unused(&self) -> Option<Unused> {
         unused(&self.envelope)
     }
+}
+
+/// Notes in a copy that the claim of this owner surely sent nothing, beside those noted before.
+pub(crate) fn add_void(envelope: &mut Envelope, owner: &str) {
+    let known = envelope.void.take().unwrap_or_default();
+    let mut owners: Vec<&str> = known.split(',').filter(|known| !known.is_empty()).collect();
+    owners.push(owner);
+    let first = owners.len().saturating_sub(Envelope::MOST_VOID);
+    envelope.void = Some(owners[first..].join(","));
 }
 
 /// An envelope's slot, for whoever books next.

@@ -85,7 +85,7 @@ impl Claims for Seeded {
         terms: Terms,
         asks: &[ClaimAsk],
     ) -> Result<Vec<Claim>, ScheduleError> {
-        self.call(|schedule| async move { schedule.claim(owner, terms, asks).await })
+        self.checked(|schedule| async move { schedule.claim(owner, terms, asks).await })
             .await
     }
 
@@ -146,7 +146,7 @@ impl Brakes for Seeded {
 
 impl Slots for Seeded {
     async fn book(&self, lane: Lane, asks: &[Ask]) -> Result<Vec<Booking>, ScheduleError> {
-        self.call(|schedule| async move { schedule.book(lane, asks).await })
+        self.checked(|schedule| async move { schedule.book(lane, asks).await })
             .await
     }
 

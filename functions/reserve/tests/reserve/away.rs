@@ -230,7 +230,7 @@ async fn the_largest_request_has_room_for_all_that_a_copy_carries() {
     ]
     .map(|name| (name, u64::MAX));
     // The fake refuses a call above 1 MiB. This one's envelope just fits.
-    let large = carrying(record(Lane::Bulk, &body_of("large", 1_047_200)), &largest);
+    let large = carrying(record(Lane::Bulk, &body_of("large", 1_046_900)), &largest);
     assert_eq!(rig.records(&[large]).await.0, [0; 0]);
     let held = rig.on("bulk-intake");
     assert_eq!((held.len(), carried(&held[0]).len()), (1, 4));

@@ -125,7 +125,7 @@ async fn what_is_known_of_a_message_is_kept_while_it_is_held() {
                     "b",
                     json!({ "resend": true, "attempts": 4, "void": REQUEST })
                 ),
-                held("c", json!({ "void": REQUEST })),
+                held("c", json!({ "void": format!("request-0,{REQUEST}") })),
                 held("d", json!({ "expires_at_ms": NOW.0, "void": REQUEST })),
                 held(
                     "e",
@@ -501,20 +501,20 @@ async fn what_ses_answers_counts_when_capped_too() {
         outcomes: [
             ("a", Outcome::Rejected),
             ("b", Outcome::Uncertain),
-            ("c", THROTTLED),
-            ("d", Outcome::SetPaused),
-            ("e", Outcome::Unknown),
+            ("c", Outcome::SetPaused),
+            ("d", Outcome::Unknown),
+            ("e", THROTTLED),
         ]
         .into(),
         ..capped("1")
     };
-    let bodies = ["a", "b", "c", "d", "e"].map(|id| body_with(id, &json!({ "attempts": 9 })));
+    let bodies = ["a", "b", "c", "d", "e", "f"].map(|id| body_with(id, &json!({ "attempts": 9 })));
     let handled = world.handle(&bodies).await;
     assert_eq!(handled.failed, [""; 0]);
     let counts = [
         ("Failed", 1),
         ("Paused", 1),
-        ("RedisDown", 4),
+        ("RedisDown", 5),
         ("Rejected", 1),
         ("Throttled", 1),
         ("Uncertain", 1),
@@ -534,8 +534,9 @@ async fn what_ses_answers_counts_when_capped_too() {
             held("c", &void),
             held("d", &void),
             held("e", &void),
+            held("f", &void),
         ],
-        "only one may have been sent"
+        "only one may have been sent, and after a throttle nothing is"
     );
     assert_eq!(world.told(), [""; 0]);
     assert_eq!((world.put(DLQ), world.parked()), (vec![], vec![]));

@@ -357,13 +357,13 @@ async fn a_message_received_before_is_suspect_since_then_and_so_are_its_copies()
 
 #[tokio::test(start_paused = true)]
 async fn an_uncertain_mail_stays_so_when_redis_has_lost_its_claim() {
-    // To the claim script zero means that nobody can have claimed it; before any generation is what is asked for.
+    // Since time began, whatever the generation.
     for fields in [
         json!({ "uncertain": true }),
         json!({ "uncertain": true, "suspect_since_ms": NOW.0 }),
     ] {
         let (ask, _) = asked_with(&fields, None).await;
-        assert_eq!(ask.suspect_since, Some(Moment(1)), "{fields}");
+        assert_eq!(ask.suspect_since, Some(Moment(0)), "{fields}");
     }
 }
 

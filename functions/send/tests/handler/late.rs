@@ -45,6 +45,11 @@ async fn a_grant_that_is_a_little_late_is_used() {
     assert_eq!(world.calls(), ["claim", "commit"]);
     assert_eq!(the_send(&world).0, NOW + Millis(500));
     assert!((248..=252).contains(&handled.count("GrantErrorMs")));
+
+    // But no later than that.
+    let world = waits();
+    stopped(&world, TIME, &["a"], stop + Duration::from_millis(5)).await;
+    assert_eq!(world.calls()[..2], ["claim", "renew"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -45,7 +45,7 @@ pub struct Envelope {
     /// Whether it may have been sent: it waits for the provider's event that says so.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub uncertain: bool,
-    /// Whose claim of it surely sent nothing, though Redis may not know.
+    /// Whose claims of it surely sent nothing, though Redis may not know: at most [`Envelope::MOST_VOID`], with commas between.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub void: Option<String>,
     /// Whether an operator has said that it is to be sent although it may have been.
@@ -125,6 +125,8 @@ const fn is_zero(number: &u32) -> bool {
 impl Envelope {
     /// The version that this code writes and reads.
     pub const VERSION: u64 = 1;
+    /// How many void claims are named: Redis would have to fail as often between a claim and its answer.
+    pub const MOST_VOID: usize = 8;
 
     /// The body of a message.
     ///

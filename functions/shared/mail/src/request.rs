@@ -186,7 +186,8 @@ impl SendRequest {
         (envelope.attempts, envelope.holds) = (u32::MAX, u32::MAX);
         (envelope.uncertain, envelope.resend) = (true, true);
         envelope.suspect_since = Some(slot);
-        envelope.void = Some("00000000-0000-0000-0000-000000000000".to_owned());
+        envelope.void =
+            Some(["00000000-0000-0000-0000-000000000000"; Envelope::MOST_VOID].join(","));
         fits(envelope.json_bytes().map_err(|e| bad_json(&e))?)?;
         Ok(Self {
             send_id: envelope.send_id,

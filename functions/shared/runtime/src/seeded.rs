@@ -1,18 +1,20 @@
 //! The schedule, seeded from the settings while nothing else sets the budget.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use sendslot_schedule::{Schedule, ScheduleError, Seed};
-use tokio::sync::OnceCell;
 
 use crate::Settings;
 
-/// A schedule that has been seeded when it is called.
+/// A schedule that holds the settings' budget when it is called.
 ///
-/// The first call of a function's process seeds it, so that a deployment with other numbers takes
-/// effect; a later one does when it finds Redis empty. What another source has set stays.
+/// A function's process makes sure with its first booking or claim, which fails if Redis holds another budget, so that a
+/// deployment with other numbers takes effect; a later call that finds Redis empty seeds it, too. What another source
+/// has set stays.
 pub struct Seeded {
     schedule: Schedule,
     seed: Seed,
-    once: OnceCell<()>,
+    checked: AtomicBool,
 }
 
 impl Seeded {
@@ -24,11 +26,33 @@ impl Seeded {
         Ok(Self {
             schedule: settings.schedule()?,
             seed: settings.seed.seed(),
-            once: OnceCell::new(),
+            checked: AtomicBool::new(false),
         })
     }
 
-    /// Makes a call; once more if Redis has lost its budget.
+    /// Makes a booking or a claim; once more if Redis had another budget, or none.
+    ///
+    /// # Errors
+    /// The call's, or the seeding's.
+    pub async fn checked<T, F>(&self, call: impl Fn(Schedule) -> F) -> Result<T, ScheduleError>
+    where
+        F: Future<Output = Result<T, ScheduleError>>,
+    {
+        if self.checked.load(Ordering::Relaxed) {
+            return self.call(call).await;
+        }
+        let answer = match call(self.schedule.expecting(&self.seed)).await {
+            Err(ScheduleError::NoBudget(_) | ScheduleError::Stale(_)) => {
+                self.ensure_budget().await?;
+                call(self.schedule.clone()).await
+            }
+            answer => answer,
+        }?;
+        self.checked.store(true, Ordering::Relaxed);
+        Ok(answer)
+    }
+
+    /// Makes any call; once more if Redis has lost its budget.
     ///
     /// # Errors
     /// The call's, or the seeding's.
@@ -36,7 +60,6 @@ impl Seeded {
     where
         F: Future<Output = Result<T, ScheduleError>>,
     {
-        self.once.get_or_try_init(|| self.ensure_budget()).await?;
         match call(self.schedule.clone()).await {
             Err(ScheduleError::NoBudget(_)) => {
                 self.ensure_budget().await?;

@@ -79,6 +79,9 @@ impl Schedule {
                 Standing::SlotOnly => call.arg("slot"),
             };
         }
+        if let Some(digest) = &self.expects {
+            call.arg(&**digest);
+        }
         let answer: Vec<i64> = Named::call(&call, &self.connection, &self.keys.budget).await?;
         read(&runs, &answer).ok_or_else(|| script.unreadable(&answer))
     }

@@ -24,7 +24,7 @@ pub struct ClaimAsk {
     /// Since when somebody may have claimed it before, if somebody may: it is received again, or a copy of what was. If
     /// Redis has lost what it knew since then, it is uncertain; since time began, it is whatever Redis has lost.
     pub suspect_since: Option<Moment>,
-    /// Whose claim of it surely sent nothing, if anybody's: whoever lost the answer to a claim.
+    /// Whose claims of it surely sent nothing, if anybody's, with commas between: whoever lost the answer to a claim.
     pub void: Option<String>,
     /// What is asked for.
     pub purpose: Purpose,
@@ -211,6 +211,9 @@ impl Schedule {
                     Purpose::Resend => "resend",
                     Purpose::Expire => "expired",
                 });
+        }
+        if let Some(digest) = &self.expects {
+            call.arg(&**digest);
         }
         let answer: Vec<Value> = Named::call(&call, &self.connection, &self.keys.budget).await?;
         read(asks.len(), &answer).ok_or_else(|| script.unreadable(&answer))

@@ -61,6 +61,7 @@ impl Schedule {
             connection: Link::open(url, idle_at_most)?,
             keys,
             scripts: Arc::new(Scripts::behind(prelude)),
+            expects: None,
         })
     }
 

@@ -33,6 +33,8 @@ pub struct Schedule {
     connection: Link,
     keys: Keys,
     scripts: std::sync::Arc<Scripts>,
+    /// The digest of the budget that Redis should hold.
+    expects: Option<std::sync::Arc<str>>,
 }
 
 /// Why a call to the schedule failed.
@@ -47,6 +49,9 @@ pub enum ScheduleError {
     /// Redis holds no budget: it is empty and nothing has seeded it.
     #[error("no budget in redis under {0:?}: seed it first")]
     NoBudget(String),
+    /// Redis holds another budget than was expected.
+    #[error("another budget in redis under {0:?} than expected: seed it first")]
+    Stale(String),
     /// A script answered in a form that this version doesn't know.
     #[error("script {script} answered {answer}, which this version can't read")]
     Answer {
@@ -64,7 +69,7 @@ impl ScheduleError {
     pub fn is_unavailable(&self) -> bool {
         match self {
             Self::Redis(error) => connection::is_unavailable(error),
-            Self::Url(_) | Self::NoBudget(_) | Self::Answer { .. } => false,
+            Self::Url(_) | Self::NoBudget(_) | Self::Stale(_) | Self::Answer { .. } => false,
         }
     }
 }

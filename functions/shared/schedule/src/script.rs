@@ -57,12 +57,10 @@ impl Named {
     ) -> Result<T, ScheduleError> {
         let mut connection = link.clone();
         let call = invocation.invoke_async::<Value>(&mut connection);
-        let answer = link.bound(call).await.map_err(|error| {
-            if error.code() == Some("NOBUDGET") {
-                ScheduleError::NoBudget(budget.to_owned())
-            } else {
-                ScheduleError::Redis(error)
-            }
+        let answer = link.bound(call).await.map_err(|error| match error.code() {
+            Some("NOBUDGET") => ScheduleError::NoBudget(budget.to_owned()),
+            Some("STALE") => ScheduleError::Stale(budget.to_owned()),
+            _ => ScheduleError::Redis(error),
         })?;
         // Not the crate's own error, which a garbled answer of the network would have too.
         T::from_redis_value(answer).map_err(|error| {

@@ -17,7 +17,27 @@ pub struct Seed {
     pub tenants: Vec<(TenantName, Tenant)>,
 }
 
+impl Seed {
+    /// Tells it from any other.
+    #[must_use]
+    pub fn digest(&self) -> String {
+        // The SHA-1 that Redis names scripts by.
+        redis::Script::new(&format!("{self:?}"))
+            .get_hash()
+            .to_owned()
+    }
+}
+
 impl Schedule {
+    /// The same schedule, whose bookings and claims fail with [`ScheduleError::Stale`] unless Redis holds this seed's budget.
+    #[must_use]
+    pub fn expecting(&self, seed: &Seed) -> Self {
+        Self {
+            expects: Some(seed.digest().into()),
+            ..self.clone()
+        }
+    }
+
     /// Writes the budget, unless Redis holds the same already or one from another source. Answers whether
     /// anything was written.
     ///
@@ -33,6 +53,7 @@ impl Schedule {
         let mut call = script.prepare();
         call.key(&self.keys.budget).key(&self.keys.schedule);
         call.arg(&seed.source)
+            .arg(seed.digest())
             .arg(book.len())
             .arg(claim.len())
             .arg(words.len());

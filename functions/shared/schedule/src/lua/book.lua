@@ -29,14 +29,14 @@
 -- ARGV[1]  lane: "priority" or "bulk"
 -- then four for each run of alike messages: tenant, recipients of one message, number of messages,
 -- standing ("new", "again", "slot", a place in the line, or minus a place for one that leaves it; a message with a place
--- comes alone)
+-- comes alone); and last, if the caller has to know, the digest that the budget is thought to have
 --
 -- Returns one flat list of integers: now (ms), ⌊L⌋ (recipients/s), cells looked at, then for each run -1,
 -- where the tenant is unknown, -2, where a message costs more than a cap, or: messages booked, number of takes, number of
 -- waits, the takes (cell (s), first turn, recipients, capacity of the cell), in order, and the waits (delay (ms), place (0:
 -- the message keeps its standing), estimate (ms)) of the messages behind the booked ones.
 -- While nobody may send, nothing is booked; the list is then: now (ms), -1, how long that is yet (ms).
--- Errors: NOBUDGET when Redis holds no budget.
+-- Errors: NOBUDGET when Redis holds no budget, STALE when it has another digest.
 
 local floor, ceil, min, max, call, huge = math.floor, math.ceil, math.min, math.max, redis.call, math.huge
 local pack_numbers, unpack_numbers = struct.pack, struct.unpack
@@ -50,18 +50,23 @@ local lane = ARGV[1]
 local bulk_lane = lane == 'bulk'
 
 local budget
+local last = #ARGV - (#ARGV - 1) % 4 -- the end of the runs
 if #ARGV == 5 then
   budget = call('HMGET', KEYS[1], 'book', 'factor', 'tenant:' .. ARGV[2], 'blocked')
 else
   local wanted = { 'book', 'factor' }
-  for i = 2, #ARGV, 4 do
+  for i = 2, last, 4 do
     wanted[#wanted + 1] = 'tenant:' .. ARGV[i]
   end
+  wanted[#wanted + 1] = 'digest'
   wanted[#wanted + 1] = 'blocked'
   budget = call('HMGET', KEYS[1], unpack(wanted))
 end
 if not budget[1] then
   return redis.error_reply('NOBUDGET the budget is not set up')
+end
+if last < #ARGV and budget[#budget - 1] ~= ARGV[#ARGV] then
+  return redis.error_reply('STALE the budget is another')
 end
 local num, den, share_num, share_den, reserve, largest_shared, horizon, slice_num, slice_den, hour_cap, hour_bulk_cap,
   day_cap, day_bulk_cap = unpack_numbers('>ddddddddddddd', budget[1])
@@ -310,7 +315,7 @@ local function estimate(account, cost, rank, rate)
   return from - now + floor(rank * 1000 / rate)
 end
 
-for i = 2, #ARGV, 4 do
+for i = 2, last, 4 do
   local run = size
   local name, cost, count, standing = ARGV[i], tonumber(ARGV[i + 1]), 0, ARGV[i + 3]
   local settings = budget[(i + 10) / 4]

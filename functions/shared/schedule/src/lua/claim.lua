@@ -25,8 +25,9 @@
 -- ARGV[6]      how long an uncertain message waits for its confirmation before it may be sent again, ms; -1: for ever
 -- ARGV[7]      "new", or "renew" to draw new grants for messages that the owner has claimed
 -- then seven for each message: slot (ms), recipients, fingerprint of its content, tenant, since when (ms) somebody may have
--- claimed it before (-1: it is new; 0: it surely is uncertain), whose claim of it surely sent nothing ("": nobody's), and "send", "resend" (also when
--- uncertain, at once) or "expired" (not to be sent)
+-- claimed it before (-1: it is new; 0: it surely is uncertain), whose claims of it surely sent nothing (with commas between),
+-- and "send", "resend" (also when uncertain, at once) or "expired" (not to be sent); and last, if the caller has to know, the
+-- digest that the budget is thought to have
 --
 -- Returns { now (ms), answer, … }, each answer one of
 --   { "go", grant (ms) }          claimed: send it then
@@ -38,7 +39,7 @@
 --   { "conflict" }                the send id was used for other content
 --   { "paused", left (ms) }       its tenant may not send, for so long; 0: until resumed
 --   { "blocked", left (ms) }      nobody may send for so long
--- Errors: NOBUDGET when Redis holds no budget.
+-- Errors: NOBUDGET when Redis holds no budget, STALE when it has another digest.
 
 local floor, min, max, call = math.floor, math.min, math.max, redis.call
 local TICK, TICKS, RING, MEMORY = 10, 100, 512, 200
@@ -47,9 +48,12 @@ local ONE, FINE, LEAST_FACTOR = 1024, 1000000, 8
 local MEASURED_AFTER, MEASURED_UNTIL, SETTLED, PLATEAU, STEP = 1300, 2000, 2000, 30000, 2
 local LONGEST_BLOCK = 960000
 
-local budget = call('HMGET', KEYS[1], 'claim', 'factor', 'slowed', 'blocked', 'generation')
+local budget = call('HMGET', KEYS[1], 'claim', 'factor', 'slowed', 'blocked', 'generation', 'digest')
 if not budget[1] then
   return redis.error_reply('NOBUDGET the budget is not set up')
+end
+if #ARGV % 7 == 1 and budget[6] ~= ARGV[#ARGV] then
+  return redis.error_reply('STALE the budget is another')
 end
 local num, den, share_num, share_den, burst, largest, most = struct.unpack('>ddddddd', budget[1])
 local bulk_lane = ARGV[2] == 'bulk'
@@ -386,7 +390,7 @@ for i = 1, count do
   end
   local age -- of an uncertain message
   local free = not value
-  if state == 'claimed' and not claimed[key] and (renew and by == owner or void ~= '' and by == void) then
+  if state == 'claimed' and not claimed[key] and (renew and by == owner or void ~= '' and string.find(',' .. void .. ',', ',' .. by .. ',', 1, true)) then
     free = true
   elseif state == 'claimed' and at <= now then
     age = now - at
