@@ -25,7 +25,12 @@ fn json(text: &str) -> Value {
 
 #[test]
 fn what_is_written_reads_as_what_was_stored() {
-    for name in ["v1-simple.json", "v1-template.json", "v1-raw.json"] {
+    for name in [
+        "v1-simple.json",
+        "v1-template.json",
+        "v1-raw.json",
+        "v1-copy.json",
+    ] {
         let written = read(name).to_json().expect("JSON");
         assert_eq!(json(&written), json(&stored(name)), "{name}");
     }
@@ -83,7 +88,33 @@ fn a_reader_ignores_what_a_later_version_adds() {
 fn fields_that_need_not_be_there_have_defaults() {
     let least = read("v1-least.json");
     assert_eq!((least.attempts, least.expires_at), (0, None));
+    assert_eq!((least.holds, least.suspect_since), (0, None));
+    assert_eq!(
+        (least.uncertain, least.void, least.resend),
+        (false, None, false)
+    );
     assert_eq!(least.mail.cost(), 1);
+}
+
+/// The version before knows none of what a copy carries, and reads the rest.
+#[test]
+fn what_copies_carry_is_all_that_this_version_has_added() {
+    let (copy, before) = (json(&stored("v1-copy.json")), json(&stored("v1-raw.json")));
+    let (copy, before) = (
+        copy.as_object().expect("an object"),
+        before.as_object().expect("an object"),
+    );
+    let added: Vec<_> = copy
+        .keys()
+        .filter(|key| !before.contains_key(*key))
+        .collect();
+    assert_eq!(
+        added,
+        ["holds", "resend", "suspect_since_ms", "uncertain", "void"]
+    );
+    for (key, value) in before {
+        assert_eq!(copy.get(key), Some(value), "{key}");
+    }
 }
 
 #[test]

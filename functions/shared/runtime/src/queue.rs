@@ -1,7 +1,7 @@
 //! Many messages to one SQS queue: cut into calls by count and by bytes, a few calls at a time, each
 //! message with an outcome of its own.
 
-use std::{collections::HashMap, future::Future, ops::Range, time::Duration};
+use std::{collections::HashMap, future::Future, hash::BuildHasher, ops::Range, time::Duration};
 
 use aws_sdk_sqs::{
     Client,
@@ -34,7 +34,7 @@ const SKEW: Millis = Millis::from_secs(5);
 
 /// Since when somebody may have worked on a message before, by its SQS attributes; nothing if it is received for the first time.
 #[must_use]
-pub fn received_before(attributes: &HashMap<String, String>) -> Option<Moment> {
+pub fn received_before<S: BuildHasher>(attributes: &HashMap<String, String, S>) -> Option<Moment> {
     let number = |name: &str| -> Option<u64> { attributes.get(name)?.parse().ok() };
     number("ApproximateReceiveCount").filter(|count| *count > 1)?;
     let first = number("ApproximateFirstReceiveTimestamp").unwrap_or_default();
