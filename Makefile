@@ -14,7 +14,7 @@ OVERRIDES = $(if $(PARAMETERS),--parameter-overrides $(foreach one,$(PARAMETERS)
 export SAM_CLI_TELEMETRY := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-all tools demo up down invoke test test-rust test-prove test-template test-stack test-chaos chaos lint fmt bench prove deploy clean
+.PHONY: help setup setup-all tools demo up down invoke test test-rust test-prove test-template test-stack test-chaos chaos lint fmt bench prove docs deploy clean
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -84,6 +84,10 @@ prove: setup ## prove the schedule's figures in simulated time; QUICK=1 is short
 
 chaos: setup ## break Redis, the provider, SQS and the functions while mail is sent; QUICK=1 is shorter; writes out/chaos.json
 	@QUICK="$(QUICK)" $(STACK_PYTHON) -m tests.chaos
+
+docs: setup-all ## write what the docs take from the code: docs/outcomes.md, the README's parameters
+	SENDSLOT_WRITE_DOCS=1 cargo test --workspace --quiet --lib the_table_in_the_docs
+	.venv/lint/bin/python tests/template/parameters.py --write README.md
 
 deploy: setup ## build for Lambda and deploy into your AWS account, asking first: PARAMETERS="SendRate=50/s Tenants=acme"
 	PATH="$(CURDIR)/.venv/stack/bin:$$PATH" $(SAM) build $(OVERRIDES)

@@ -20,6 +20,9 @@ const BOOK: &str = include_str!("previous/book.lua");
 const CLAIM: &str = include_str!("previous/claim.lua");
 const COMMIT: &str = include_str!("previous/commit.lua");
 
+/// Whether a claim is answered as it should be.
+type Judge = Box<dyn Fn(&Claim) -> bool>;
+
 fn key(what: &str) -> String {
     format!("sendslot:{{f}}:{what}")
 }
@@ -114,7 +117,6 @@ async fn both_versions_read_every_claim() {
     let later = u64::from(u32::MAX) * 1000;
     let uncertain = |claim: &Claim| matches!(claim, Claim::Uncertain { .. });
     let ended = |how| move |claim: &Claim| *claim == Claim::Ended(how);
-    type Judge = Box<dyn Fn(&Claim) -> bool>;
     let forms: [(String, &str, Judge); 7] = [
         (
             format!("1|claimed|{later}|{PRINT}|w"),

@@ -8,7 +8,7 @@
     reason = "a test that can't set itself up has failed"
 )]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use sendslot_domain::{Budget, Lane, Millis, Moment, budget::Settings, window::Caps};
@@ -134,6 +134,7 @@ impl World {
                 // Lambda ends what takes too long.
                 self.works.retain(|work| now < work.begun + TIMEOUT);
             }
+            Step::Flush if self.strangers() => {}
             Step::Flush => {
                 // A worker claims at once what it receives: that all is lost just between, while a second delivery of the
                 // same message is being sent, is more than is promised.
@@ -147,6 +148,23 @@ impl World {
                 self.clocked.schedule.seed(&self.seed).await.unwrap();
             }
         }
+    }
+
+    /// Whether two deliveries or copies of one message are about and one of them doesn't know. That Redis loses all just then
+    /// is more than is promised.
+    fn strangers(&self) -> bool {
+        let unaware = |m: &Message| m.received <= 1 && m.suspect_since.is_none() && !m.uncertain;
+        let ids: BTreeSet<usize> = self.queue.values().map(|m| m.id).collect();
+        ids.into_iter().any(|id| {
+            let waiting = self.queue.iter().filter(|(_, m)| m.id == id);
+            let waiting: Vec<_> = waiting
+                .filter(|(key, _)| self.works.iter().all(|work| work.key != **key))
+                .map(|(_, m)| m)
+                .collect();
+            let working = self.works.iter().map(|work| &work.message);
+            let about: Vec<_> = working.filter(|m| m.id == id).chain(waiting).collect();
+            about.len() > 1 && about.into_iter().any(unaware)
+        })
     }
 
     fn receive(&mut self, n: usize, stays: bool) {
@@ -236,17 +254,10 @@ impl World {
     async fn go(&mut self, n: usize, luck: Luck) {
         let mut work = self.works.remove(n);
         let message = work.message.clone();
-        let since = Some(message.suspect_since.unwrap_or(work.begun).min(work.begun));
         work.next = match std::mem::replace(&mut work.next, Next::Delete) {
             Next::Claim if luck == Luck::Well => match self.claim(&work).await {
                 Claim::Go { .. } => Next::Send,
-                Claim::Later { .. } => {
-                    let copy = self.copy(&message, Millis(3000));
-                    Next::Put(Box::new(Message {
-                        suspect_since: since,
-                        ..copy
-                    }))
-                }
+                Claim::Later { .. } => Next::Put(Box::new(self.copy(&message, Millis(3000)))),
                 Claim::Held { left } => {
                     if let Some(message) = self.queue.get_mut(&work.key) {
                         message.visible = self.now + left;
@@ -309,7 +320,6 @@ impl World {
                     Ending::Free => {
                         let copy = self.copy(&message, Millis(2000));
                         Next::Put(Box::new(Message {
-                            suspect_since: since,
                             void: (luck == Luck::Fails).then(|| work.owner.clone()),
                             ..copy
                         }))
