@@ -23,6 +23,8 @@ MAILS = 400
 HANG_MS = 12_000
 #: `slow` is slower than any ordinary answer, and in time.
 SLOW_MS = 3_000
+#: Longer than the rest of a burst takes, unless its end is uncertain: two pauses of a held message.
+LAST_SECONDS = 15.0
 PAUSED_TENANT = "tenant-2"
 
 
@@ -91,6 +93,7 @@ def twice(bed: Bed, burst: Burst, act: Act | None = None) -> Broken:
         _reached(bed, burst, 0.7)
     finally:
         bed.delivery.twice(0, bed.seed)
+    _seen_whole(bed, burst)
     return broken
 
 
@@ -135,7 +138,9 @@ def provider(bed: Bed, burst: Burst, kind: str, share: float, ms: int | None = N
     burst.hand_in()
     _reached(bed, burst, 0.7)
     bed.provider.faults()
-    return Broken(Span(start_ms, now_ms()))
+    end_ms = now_ms()
+    _seen_whole(bed, burst)
+    return Broken(Span(start_ms, end_ms))
 
 
 def hanging(bed: Bed, burst: Burst) -> Broken:
@@ -146,7 +151,9 @@ def hanging(bed: Bed, burst: Burst) -> Broken:
     burst.hand_in()
     _reached(bed, burst, 0.7)
     bed.provider.faults()
-    return Broken(Span(start_ms, now_ms()))
+    end_ms = now_ms()
+    _seen_whole(bed, burst)
+    return Broken(Span(start_ms, end_ms))
 
 
 def _reached(bed: Bed, burst: Burst, share: float) -> None:
@@ -154,6 +161,13 @@ def _reached(bed: Bed, burst: Burst, share: float) -> None:
     count = round(share * len(burst.keys))
     seen = lambda: len({arrival.key for arrival in bed.arrivals(burst.keys)})  # noqa: E731
     bed.wait(lambda: seen() >= count, lambda: f"{seen()} of {count} reached the provider", 90)
+
+
+def _seen_whole(bed: Bed, burst: Burst) -> None:
+    """Wait until the provider has seen all of it that it will see soon: the next row's fault is not for this one."""
+    deadline = time.monotonic() + LAST_SECONDS
+    while time.monotonic() < deadline and len({arrival.key for arrival in bed.arrivals(burst.keys)}) < len(burst.keys):
+        time.sleep(0.1)
 
 
 def limit_cut(bed: Bed, burst: Burst) -> Broken:

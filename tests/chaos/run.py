@@ -163,7 +163,9 @@ def _print(results: Sequence[dict[str, Any]]) -> None:
         for duplicate in explained[:SHOWN]:
             console.print(f"{duplicate['mail']} went twice: {duplicate['why']}", soft_wrap=True)
         if len(explained) > SHOWN:
-            console.print(f"and {len(explained) - SHOWN} more of {result['fault']!r}: see {shown(WRITTEN)}")
+            console.print(
+                f"and {len(explained) - SHOWN} more of {result['fault']!r}: see {shown(WRITTEN)}", soft_wrap=True
+            )
 
 
 def from_environment() -> int:

@@ -7,8 +7,10 @@ use crate::event::MAX_DIRECT;
 /// Why an invocation fails as a whole: nothing was booked or put on a queue.
 #[derive(Debug, thiserror::Error)]
 pub enum HandlerError {
-    /// Neither records of a queue nor messages of a direct caller, or both.
-    #[error("unknown event: give {{\"messages\": [...]}}, or connect an intake queue")]
+    /// Neither records of a queue nor messages or a release of a direct caller, or several of them.
+    #[error(
+        "unknown event: give {{\"messages\": [...]}} or {{\"release\": {{...}}}}, or connect an intake queue"
+    )]
     UnknownEvent,
     /// More than one call takes.
     #[error("{0} messages: hand in at most {MAX_DIRECT} a call")]

@@ -5,6 +5,8 @@
 //! queue has it; cut short between the two, it is released twice and sent once. Releasing what is paused resumes its tenant;
 //! releasing what is uncertain has it sent although it may have been.
 
+use std::pin::pin;
+
 use futures_util::{StreamExt, future::join_all, stream};
 use sendslot_domain::{Lane, Millis, TenantName};
 use sendslot_mail::Envelope;
@@ -29,6 +31,8 @@ const USUALLY: usize = 100;
 pub const MAX_RELEASE: usize = 1000;
 /// How many objects are read or removed at a time.
 const AT_ONCE: usize = 16;
+/// After so many bytes no more is read in one call: what is read is held several times over.
+const MAX_BYTES: usize = 32 * 1024 * 1024;
 
 /// What is to be released.
 #[derive(Debug, Deserialize)]
@@ -113,25 +117,30 @@ impl<B: Book, Q: SendBatch, S: Parked> Reserve<B, Q, S> {
         keys: Vec<ParkedKey>,
         done: &mut Released,
     ) -> Result<Vec<Mail>, HandlerError> {
-        let bodies = stream::iter(keys)
-            .map(async |key| {
-                let body = self.parked.fetch(&key).await;
-                (key, body)
-            })
-            .buffered(AT_ONCE)
-            .collect::<Vec<_>>()
-            .await;
-        let mut mails = Vec::with_capacity(bodies.len());
-        for (key, body) in bodies {
+        let mut bodies = pin!(
+            stream::iter(keys)
+                .map(async |key| {
+                    let body = self.parked.fetch(&key).await;
+                    (key, body)
+                })
+                .buffered(AT_ONCE)
+        );
+        let (mut mails, mut bytes) = (Vec::new(), 0);
+        while let Some((key, body)) = bodies.next().await {
             let Some(body) = body.map_err(HandlerError::Parking)? else {
                 continue; // released by another call
             };
+            bytes += body.len();
             match Envelope::from_json(&body) {
                 Ok(envelope) => mails.push(Mail { key, envelope }),
                 Err(error) => {
                     tracing::error!(send_id = %key.send_id, %error, "a parked mail can't be read");
                     done.refused += 1;
                 }
+            }
+            if bytes > MAX_BYTES {
+                done.left = true;
+                break;
             }
         }
         Ok(mails)
