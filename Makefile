@@ -43,7 +43,7 @@ down: ## end what `make up` started
 invoke: setup ## run one function: FUNCTION=reserve EVENT=events/reserve/batch.json
 	@$(LOCAL) invoke
 
-test: setup-all test-rust test-prove test-template test-stack test-chaos ## all tests: units, scripts against the model, handlers, template, stack, faults
+test: setup-all test-rust test-prove test-template test-chaos test-stack ## all tests: units, scripts against the model, handlers, template, stack, faults
 
 test-rust: setup
 	SENDSLOT_VALKEY_SERVER="$$($(VALKEY_SERVER))" cargo test --workspace --quiet
