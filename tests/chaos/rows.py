@@ -55,6 +55,8 @@ class Row:
     together: str = ""
     allowance: Allowance = judge.never
     checks: Sequence[Check] = field(default=())
+    #: Checks of how fast it goes: the short form, a test, shows these figures without judging them.
+    timed: Sequence[Check] = field(default=())
     #: What the fault cuts the provider's limit to.
     lower_limit: float | None = None
     #: Part of the short form.
@@ -282,7 +284,8 @@ ROWS: tuple[Row, ...] = (
         limit_cut,
         mails=3000,
         lower_limit=LOWER_LIMIT,
-        checks=(judge.all_sent, judge.few_throttles, judge.drains),
+        checks=(judge.all_sent,),
+        timed=(judge.few_throttles, judge.drains),
         quick=True,
     ),
     # Its second deliveries come to their end as late as the unclear ones of the others.

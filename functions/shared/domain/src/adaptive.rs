@@ -4,7 +4,7 @@
 //! The provider doesn't say what it allows now; it shows it, by what it accepts. So:
 //! - **Cut.** A refusal halves the rate: what workers hold already goes on for up to a second, and nothing more may
 //!   come on top. What was granted within [`SETTLED`] of a cut or its measure says nothing about the new rate and cuts no more.
-//! - **Measure.** [`MEASURED_AFTER`] the cut, the rate becomes 0.95 of what the provider has shown to accept: what it accepted in
+//! - **Measure.** [`MEASURED_AFTER`] the cut, the rate becomes 0.97 of what the provider has shown to accept: what it accepted in
 //!   the second after the cut, or the rate at which it did from the first refusal to the last, whichever is more. Few refusals
 //!   (below 5 %) are a burst, not a limit: then it is 0.9 of what it was at least. It is never more than it was.
 //! - **Climb.** After [`PLATEAU`] the rate rises by [`STEP`] ÷ 1024 of the budget's a second. Additive, since each probe
@@ -140,7 +140,7 @@ fn measured(slowed: &Slowed, uncut: u64, refused: &BTreeMap<u64, u64>, guard: &G
         return slowed.factor;
     }
     let accepted = shown.max(went_after.saturating_sub(refused_after) as f64);
-    let mut factor = (accepted * 0.95 * FACTOR_ONE as f64 / guard.full_rate()) as u64;
+    let mut factor = (accepted * 0.97 * FACTOR_ONE as f64 / guard.full_rate()) as u64;
     if refused_in_all * 20 < went_in_all {
         factor = factor.max((uncut as f64 * 0.9) as u64);
     }

@@ -105,7 +105,7 @@ local function measured(cut, factor, uncut)
     return factor
   end
   local most_accepted = max(shown, went_after - refused_after)
-  local slower = floor(most_accepted * 0.95 * ONE / (num / den * TICKS))
+  local slower = floor(most_accepted * 0.97 * ONE / (num / den * TICKS))
   if refused_in_all * 20 < went_in_all then
     slower = max(slower, floor(uncut * 0.9))
   end
