@@ -14,7 +14,8 @@ from tests.local.record import Record
 from tests.local.report import Arrival, Key
 from tests.local.stack import Stack
 
-PATIENCE_SECONDS = 60.0
+# Longer than a claim's lease of 60 s: a copy of what is just being sent comes back when that is over.
+PATIENCE_SECONDS = 120.0
 
 
 def request(send_id: str, tenant: str = "tenant-1", **more: Any) -> dict[str, Any]:
