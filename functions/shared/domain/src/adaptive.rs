@@ -4,8 +4,9 @@
 //! The provider doesn't say what it allows now; it shows it, by what it accepts. So:
 //! - **Cut.** A refusal halves the rate: what workers hold already goes on for up to a second, and nothing more may
 //!   come on top. What was granted within [`SETTLED`] of a cut or its measure says nothing about the new rate and cuts no more.
-//! - **Measure.** [`MEASURED_AFTER`] the cut, the rate becomes 0.97 of what the provider has shown to accept: what it accepted in
-//!   the second after the cut, or the rate at which it did from the first refusal to the last, whichever is more. Few refusals
+//! - **Measure.** [`MEASURED_AFTER`] the cut, the rate becomes 0.95 of what the provider has shown to accept: what it accepted in
+//!   the second after the cut, or the rate at which it did from the first refusal to a later one (the last, or any with [`ENOUGH`] between:
+//!   the last may lie where hardly anything was offered any more), whichever is more. Few refusals
 //!   (below 5 %) are a burst, not a limit: then it is 0.9 of what it was at least. It is never more than it was.
 //! - **Climb.** After [`PLATEAU`] the rate rises by [`STEP`] ÷ 1024 of the budget's a second. Additive, since each probe
 //!   above the limit is paid with throttled mail; the plateau, since the account's real limit is asked for every minute.
@@ -22,6 +23,8 @@ pub const SETTLED: Millis = Millis(2000);
 pub const MEASURED_AFTER: Millis = Millis(1300);
 /// If the guard was looked at later than this after a cut, it has forgotten what came of it.
 const MEASURED_UNTIL: Millis = Millis(2000);
+/// So many recipients tell a rate well enough.
+const ENOUGH: u64 = 40;
 /// How long a rate stays after a cut.
 pub const PLATEAU: Millis = Millis(30_000);
 /// How much it rises each second after that, in [`FACTOR_ONE`]ths.
@@ -118,7 +121,8 @@ fn measured(slowed: &Slowed, uncut: u64, refused: &BTreeMap<u64, u64>, guard: &G
     let (mut went_after, mut refused_after) = (0, 0);
     let (mut went_in_all, mut refused_in_all) = (0, 0);
     // From the first refusal to the last: when the first was, what was accepted since, and as it was at the last.
-    let (mut first, mut accepted, mut shown) = (None, 0, 0.0);
+    let (mut first, mut offered, mut accepted) = (None, 0, 0);
+    let (mut shown, mut best) = (0.0, 0.0_f64);
     for tenth in cut - 10..cut + 10 {
         let (went, refused) = (guard.went(tenth), refused.get(&tenth).copied().unwrap_or(0));
         went_in_all += went;
@@ -128,9 +132,13 @@ fn measured(slowed: &Slowed, uncut: u64, refused: &BTreeMap<u64, u64>, guard: &G
             refused_after += refused;
         }
         if let Some(first) = first {
+            offered += went;
             accepted += went.saturating_sub(refused);
             if refused > 0 {
                 shown = accepted as f64 * 10.0 / (tenth - first) as f64;
+                if offered >= ENOUGH {
+                    best = best.max(shown);
+                }
             }
         } else if refused > 0 {
             first = Some(tenth);
@@ -139,8 +147,10 @@ fn measured(slowed: &Slowed, uncut: u64, refused: &BTreeMap<u64, u64>, guard: &G
     if went_in_all == 0 {
         return slowed.factor;
     }
-    let accepted = shown.max(went_after.saturating_sub(refused_after) as f64);
-    let mut factor = (accepted * 0.97 * FACTOR_ONE as f64 / guard.full_rate()) as u64;
+    let accepted = shown
+        .max(best)
+        .max(went_after.saturating_sub(refused_after) as f64);
+    let mut factor = (accepted * 0.95 * FACTOR_ONE as f64 / guard.full_rate()) as u64;
     if refused_in_all * 20 < went_in_all {
         factor = factor.max((uncut as f64 * 0.9) as u64);
     }

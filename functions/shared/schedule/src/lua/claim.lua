@@ -45,7 +45,7 @@ local floor, min, max, call = math.floor, math.min, math.max, redis.call
 local TICK, TICKS, RING, MEMORY = 10, 100, 512, 200
 local LONGEST_WAIT, SLOTS = 3000, 131072 -- the last is 2^17, as in book.lua
 local ONE, FINE, LEAST_FACTOR = 1024, 1000000, 8
-local MEASURED_AFTER, MEASURED_UNTIL, SETTLED, PLATEAU, STEP = 1300, 2000, 2000, 30000, 2
+local MEASURED_AFTER, MEASURED_UNTIL, SETTLED, ENOUGH, PLATEAU, STEP = 1300, 2000, 2000, 40, 30000, 2
 local LONGEST_BLOCK = 960000
 
 local budget = call('HMGET', KEYS[1], 'claim', 'factor', 'slowed', 'blocked', 'generation', 'digest')
@@ -81,7 +81,7 @@ local function measured(cut, factor, uncut)
   end
   local refusals = call('HMGET', KEYS[5], unpack(fields))
   local went_after, refused_after, went_in_all, refused_in_all = 0, 0, 0, 0
-  local first, accepted, shown = nil, 0, 0
+  local first, offered, accepted, shown, best = nil, 0, 0, 0, 0
   for k = 1, 20 do
     local tenth, went, refused = fields[k], 0, tonumber(refusals[k] or 0)
     for t = max(tenth * 10, first_tick), min(tenth * 10 + 9, last_tick) do
@@ -93,9 +93,12 @@ local function measured(cut, factor, uncut)
       went_after, refused_after = went_after + went, refused_after + refused
     end
     if first then
-      accepted = accepted + max(went - refused, 0)
+      offered, accepted = offered + went, accepted + max(went - refused, 0)
       if refused > 0 then
         shown = accepted * 10 / (tenth - first)
+        if offered >= ENOUGH then
+          best = max(best, shown)
+        end
       end
     elseif refused > 0 then
       first = tenth
@@ -104,8 +107,8 @@ local function measured(cut, factor, uncut)
   if went_in_all == 0 then
     return factor
   end
-  local most_accepted = max(shown, went_after - refused_after)
-  local slower = floor(most_accepted * 0.97 * ONE / (num / den * TICKS))
+  local most_accepted = max(shown, best, went_after - refused_after)
+  local slower = floor(most_accepted * 0.95 * ONE / (num / den * TICKS))
   if refused_in_all * 20 < went_in_all then
     slower = max(slower, floor(uncut * 0.9))
   end
