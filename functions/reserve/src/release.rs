@@ -31,6 +31,8 @@ const USUALLY: usize = 100;
 pub const MAX_RELEASE: usize = 1000;
 /// How many objects are read or removed at a time.
 const AT_ONCE: usize = 16;
+/// The least delay of a released mail: longer than removing all objects of a call takes.
+const LEAST_DELAY_SECONDS: u16 = 15;
 /// After so many bytes no more is read in one call: what is read is held several times over.
 const MAX_BYTES: usize = 32 * 1024 * 1024;
 
@@ -245,7 +247,8 @@ fn message(
     }
     Ok(Message {
         body: envelope.to_json()?,
-        delay_seconds: seconds(slot.delay.min(Millis::from_secs(900))),
+        // Not before its object is removed: parked anew meanwhile, it would be removed with it.
+        delay_seconds: seconds(slot.delay.min(Millis::from_secs(900))).max(LEAST_DELAY_SECONDS),
         attributes: Vec::new(),
     })
 }

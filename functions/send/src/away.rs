@@ -118,7 +118,7 @@ where
                 self.settled.push((record, Fate::Delete));
             }
             Next::Confirm => {
-                envelope.uncertain = true;
+                (envelope.uncertain, envelope.resend) = (true, false);
                 self.hold_void(record, envelope);
             }
             Next::Again { .. } | Next::Park | Next::DeadLetter { .. } => {

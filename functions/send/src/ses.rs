@@ -191,7 +191,8 @@ fn answer(result: Result<SendEmailOutput, SdkError<SendEmailError, HttpResponse>
         let retry_after = response
             .headers()
             .get("retry-after")
-            .and_then(|value| value.trim().parse().ok());
+            .and_then(|value| value.trim().parse::<u64>().ok())
+            .map(|seconds| seconds.clamp(1, 900));
         return Answer::Error {
             status: response.status().as_u16(),
             code: error.code().unwrap_or_default().to_owned(),

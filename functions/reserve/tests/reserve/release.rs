@@ -190,12 +190,13 @@ async fn both_lanes_go_each_on_its_own_queue_with_its_own_slots() {
         sent.map(|(e, delay)| {
             assert_eq!(e.lane, lane, "as its key says");
             assert_eq!(e.cells, [(e.slot.cell(), 1)]);
-            assert_eq!(e.slot, NOW + Millis::from_secs(u64::from(delay)));
-            (e.send_id.to_string(), delay)
+            // Not before its object is removed.
+            assert_eq!(delay, 15);
+            (e.send_id.to_string(), NOW.until(e.slot).whole_secs())
         })
         .collect()
     };
-    let named = |id: &str, delay: u16| (id.to_owned(), delay);
+    let named = |id: &str, slot: u64| (id.to_owned(), slot);
     assert_eq!(sent(Lane::Priority), [named("p1", 1), named("p2", 2)]);
     assert_eq!(sent(Lane::Bulk), [named("b1", 3), named("b2", 4)]);
     for (lane, asks) in rig.asked() {
