@@ -16,8 +16,8 @@
 //! The commit goes before everything that a later failure could cut short, so that what was sent is
 //! marked as early as possible, and a message put back never meets its own old claim.
 //!
-//! A message comes back by itself (and spends one of its receives) only when SQS fails, or the function does; in all
-//! other cases a copy takes its place. What has to be known of it travels in the copy.
+//! A message comes back by itself (and spends one of its receives) only when SQS fails, or the function does, when there is no time
+//! to claim it, and when another worker holds it; in all other cases a copy takes its place. What has to be known of it travels in the copy.
 
 use std::{collections::HashMap, sync::atomic::AtomicBool, time::Duration};
 

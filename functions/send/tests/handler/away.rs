@@ -508,7 +508,10 @@ async fn what_ses_answers_counts_when_capped_too() {
         .into(),
         ..capped("1")
     };
-    let bodies = ["a", "b", "c", "d", "e", "f"].map(|id| body_with(id, &json!({ "attempts": 9 })));
+    let mut bodies =
+        ["a", "b", "c", "d", "e", "f"].map(|id| body_with(id, &json!({ "attempts": 9 })));
+    // That an operator had it sent again holds for one send.
+    bodies[1] = body_with("b", &json!({ "attempts": 9, "resend": true }));
     let handled = world.handle(&bodies).await;
     assert_eq!(handled.failed, [""; 0]);
     let counts = [

@@ -305,6 +305,25 @@ async fn what_a_server_in_trouble_answers_becomes_an_outcome_after_one_request()
             "429",
         ),
         (
+            Does::Answer(429, "", "retry-after: 0\r\n", String::new()),
+            Outcome::RateThrottled {
+                retry_after: Some(Millis::from_secs(1)),
+            },
+            "429",
+        ),
+        (
+            Does::Answer(
+                429,
+                "",
+                "retry-after: 18446744073709551615\r\n",
+                String::new(),
+            ),
+            Outcome::RateThrottled {
+                retry_after: Some(Millis::from_secs(900)),
+            },
+            "429",
+        ),
+        (
             Does::Answer(503, "", "retry-after: 12\r\n", String::new()),
             Outcome::Unavailable {
                 retry_after: Some(Millis::from_secs(12)),
