@@ -238,3 +238,23 @@ fn the_rate_climbs_back() {
     let factors = [0, 2, 30, 31, 40, 285, 286, 1000].map(&mut at);
     assert_eq!(factors, [512, 512, 512, 514, 532, 1022, 1024, 1024]);
 }
+
+/// Sixty a second were accepted while a hundred were offered; that the last refusal lies in a gap behind makes it no less.
+#[test]
+fn a_refusal_in_a_gap_hides_nothing_of_the_rate() {
+    let (mut adaptive, mut guard) = (Adaptive::default(), Guard::new(budget()));
+    for slot in (0..900).step_by(10).chain([1350]) {
+        guard.grant(START, Lane::Bulk, START + Millis(slot), 1, Millis(2000));
+    }
+    let refused = (3..=8).map(|tenth| (tenth * 100, 4)).chain([(1300, 1)]);
+    for (granted, recipients) in refused {
+        adaptive.refuse(START + Millis(400), START + Millis(granted), recipients);
+    }
+    adaptive.recover(START + Millis(1700), &guard);
+    let of_sixty = 60 * 95 * 1024 / 100 / 99;
+    assert!(
+        adaptive.factor().abs_diff(of_sixty) < 30,
+        "{}",
+        adaptive.factor()
+    );
+}
