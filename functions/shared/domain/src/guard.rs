@@ -43,6 +43,9 @@ pub const TICK: Millis = Millis(1000 / GUARD_TICKS);
 pub const LONGEST_WAIT: Millis = Millis(3000);
 /// How far back unused units can be found, in ticks: a second for cost, a second for burst.
 const MEMORY: u64 = 2 * GUARD_TICKS;
+/// While grants are slowed down, nobody waits longer for the debt of a costly message than this, in ticks, unless it took longer at the full rate: a
+/// minute, since the rate climbs again meanwhile.
+const MOST_SLOWED: u64 = 60 * GUARD_TICKS;
 /// Parts of a recipient that a tick yields while grants are slowed down.
 const FINE: u64 = 1_000_000;
 
@@ -103,6 +106,14 @@ impl Guard {
     pub fn full_rate(&self) -> f64 {
         let (rate, ticks) = (self.budget.guard_rate(), GUARD_TICKS as f64);
         rate.num() as f64 / (rate.den() as f64 * ticks) * ticks
+    }
+
+    /// The first tenth of a second of which the guard still knows all that went.
+    #[must_use]
+    pub const fn remembers(&self) -> u64 {
+        (self.clock.0 / TICK.0)
+            .saturating_sub(MEMORY)
+            .div_ceil(GUARD_TICKS / 10)
     }
 
     /// Recipients that were to go in this tenth of a second.
@@ -204,6 +215,14 @@ impl Guard {
         mul_div(recipients, den, num)
     }
 
+    /// Ticks for which nobody goes after so many recipients over what a second holds.
+    fn debt(&self, recipients: u64) -> u64 {
+        let rate = self.budget.guard_rate();
+        let at_full_rate = mul_div(recipients, rate.den() * GUARD_TICKS, rate.num());
+        self.ticks_for(recipients)
+            .min(at_full_rate.max(MOST_SLOWED))
+    }
+
     /// Grants the moment at which a message of `cost` recipients with this slot may go, or nothing if
     /// that is more than `longest` (at most [`LONGEST_WAIT`]) from now.
     pub fn grant(
@@ -234,7 +253,7 @@ impl Guard {
 
         // The first tick from there on around which no window overflows.
         let silence = if alone {
-            GUARD_TICKS.max(self.ticks_for(cost - largest) + 1)
+            GUARD_TICKS.max(self.debt(cost - largest) + 1)
         } else {
             GUARD_TICKS
         };
@@ -272,7 +291,7 @@ impl Guard {
             self.closed_until = goes + silence;
         }
         if slow {
-            self.closed_until = self.closed_until.max(goes + self.ticks_for(cost) + 1);
+            self.closed_until = self.closed_until.max(goes + self.debt(cost) + 1);
         }
         Some(Moment(goes * TICK.0))
     }

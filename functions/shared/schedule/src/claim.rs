@@ -124,6 +124,8 @@ pub struct End {
     pub send_id: SendId,
     /// What became of it.
     pub how: Ending,
+    /// Its recipients.
+    pub cost: u32,
 }
 
 /// What became of a claimed message.
@@ -233,6 +235,7 @@ impl Schedule {
             return Ok(());
         }
         let mut call = self.scripts.commit.prepare();
+        call.key(&self.keys.guard);
         call.arg(owner).arg(memory.0);
         for end in ends {
             call.key(self.keys.claim(&end.tenant, &end.send_id));
@@ -241,7 +244,8 @@ impl Schedule {
                 Ending::Rejected => "rejected",
                 Ending::Uncertain => "uncertain",
                 Ending::Free => "free",
-            });
+            })
+            .arg(end.cost);
         }
         let lost: usize = Named::call(&call, &self.connection, &self.keys.budget).await?;
         if lost > 0 {

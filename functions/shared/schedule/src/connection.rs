@@ -8,6 +8,9 @@
 //! - the server isn't the one to ask: READONLY, MASTERDOWN, CLUSTERDOWN.
 //! - it was unused for [`IDLE_AT_MOST`]: the network on the way forgets it, and a call sent into it is a call whose
 //!   end nobody knows.
+//! - its authentication is about to end ([`Credentials::lasts`]). Calls under way on it end there, in peace.
+//! - the server says NOAUTH or WRONGPASS. The next call asks for fresh credentials, since a password may have been
+//!   changed.
 //!
 //! A call that failed isn't sent again, since nobody knows whether the server ran it. Two answers say that it
 //! didn't: NOSCRIPT, after which the script is loaded, and MOVED, which is followed once.
@@ -25,10 +28,14 @@ use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ErrorKind, ProtocolVersion, PushInfo,
     PushKind, RedisError, RedisFuture, RedisResult, ServerErrorKind, Value,
     aio::{ConnectionLike, MultiplexedConnection},
+    make_extension_error,
 };
 use tokio::sync::OnceCell;
 
-use crate::{Keys, Schedule, ScheduleError, script::Scripts};
+use crate::{Credentials, Keys, Login, Schedule, ScheduleError, script::Scripts};
+
+/// What [`Login::credentials`] may take: a token is signed at once, a secret is one call over TLS.
+pub(crate) const CREDENTIALS_WITHIN: Duration = Duration::from_secs(2);
 
 /// Resolving the name, the handshake with TLS, and HELLO: a few round trips inside one region.
 pub(crate) const CONNECT_WITHIN: Duration = Duration::from_secs(1);
@@ -48,7 +55,15 @@ impl Schedule {
     /// # Errors
     /// When the URL is no Redis URL.
     pub fn connect(url: &str, keys: Keys) -> Result<Self, ScheduleError> {
-        Self::connect_behind(url, keys, "", IDLE_AT_MOST)
+        Self::connect_behind(url, keys, "", IDLE_AT_MOST, None)
+    }
+
+    /// The same, with credentials from `login` in place of the URL's.
+    ///
+    /// # Errors
+    /// When the URL is no Redis URL.
+    pub fn connect_as(url: &str, keys: Keys, login: Arc<dyn Login>) -> Result<Self, ScheduleError> {
+        Self::connect_behind(url, keys, "", IDLE_AT_MOST, Some(login))
     }
 
     pub(crate) fn connect_behind(
@@ -56,9 +71,10 @@ impl Schedule {
         keys: Keys,
         prelude: &str,
         idle_at_most: Duration,
+        login: Option<Arc<dyn Login>>,
     ) -> Result<Self, ScheduleError> {
         Ok(Self {
-            connection: Link::open(url, idle_at_most)?,
+            connection: Link::open(url, idle_at_most, login)?,
             keys,
             scripts: Arc::new(Scripts::behind(prelude)),
             expects: None,
@@ -79,20 +95,35 @@ pub(crate) struct Link(Arc<Shared>);
 struct Shared {
     /// Where the URL leads.
     configured: Client,
+    /// Whose credentials new connections have; without it, the URL's.
+    login: Option<Arc<dyn Login>>,
     idle_at_most: Duration,
     current: Mutex<Current>,
 }
 
-struct Current {
-    line: Arc<Line>,
-    /// When a call last took it. Two clocks, since either may stand still while the process is frozen.
-    used: (Instant, SystemTime),
+impl Shared {
+    fn line_to(&self, client: Client) -> Arc<Line> {
+        Line::to(client, self.login.clone())
+    }
 }
 
-impl Current {
-    /// How long nobody has called.
-    fn idle(&self) -> Duration {
-        let (instant, time) = self.used;
+struct Current {
+    line: Arc<Line>,
+    /// When a call last took it.
+    used: Past,
+}
+
+/// A time gone by. Two clocks, since either may stand still while the process is frozen.
+#[derive(Clone, Copy)]
+struct Past(Instant, SystemTime);
+
+impl Past {
+    fn now() -> Self {
+        Self(Instant::now(), SystemTime::now())
+    }
+
+    fn elapsed(&self) -> Duration {
+        let Self(instant, time) = self;
         instant.elapsed().max(time.elapsed().unwrap_or_default())
     }
 }
@@ -100,13 +131,27 @@ impl Current {
 /// One connection, or the attempt at it: all who wait for it share its outcome.
 struct Line {
     client: Client,
-    connection: OnceCell<RedisResult<MultiplexedConnection>>,
+    login: Option<Arc<dyn Login>>,
+    connection: OnceCell<RedisResult<Open>>,
     /// The server has closed it.
     lost: Arc<AtomicBool>,
 }
 
+/// A connection that was let in.
+struct Open {
+    connection: MultiplexedConnection,
+    /// What let it in, if that wasn't the URL.
+    given: Option<Credentials>,
+    /// When that was asked for.
+    since: Past,
+}
+
 impl Link {
-    fn open(url: &str, idle_at_most: Duration) -> Result<Self, ScheduleError> {
+    fn open(
+        url: &str,
+        idle_at_most: Duration,
+        login: Option<Arc<dyn Login>>,
+    ) -> Result<Self, ScheduleError> {
         // Without a provider named, rustls can't tell which of those built in to take. Installing fails
         // only if one is installed already, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
@@ -122,11 +167,12 @@ impl Link {
         let configured =
             Client::open(info.set_redis_settings(settings)).map_err(ScheduleError::Url)?;
         let current = Mutex::new(Current {
-            line: Line::to(configured.clone()),
-            used: (Instant::now(), SystemTime::now()),
+            line: Line::to(configured.clone(), login.clone()),
+            used: Past::now(),
         });
         Ok(Self(Arc::new(Shared {
             configured,
+            login,
             idle_at_most,
             current,
         })))
@@ -164,8 +210,8 @@ impl Link {
     }
 
     async fn send_on(&self, line: &Arc<Line>, command: &Cmd) -> RedisResult<Value> {
-        let mut connection = match line.connection.get_or_init(|| line.connect()).await {
-            Ok(connection) => connection.clone(),
+        let open = match line.connection.get_or_init(|| line.connect()).await {
+            Ok(open) => open,
             Err(error) => {
                 self.leave(line);
                 return Err(error.clone());
@@ -175,6 +221,7 @@ impl Link {
             link: self,
             line: Some(line),
         };
+        let mut connection = open.connection.clone();
         let answer = connection.send_packed_command(command).await;
         unanswered.line = None;
         let answer = answer.and_then(Value::extract_error);
@@ -182,6 +229,7 @@ impl Link {
             if is_fatal(&error) {
                 self.leave(line);
             }
+            let error = line.name_user(error, open.given.as_ref());
             name_place(&line.client, error)
         })
     }
@@ -194,11 +242,10 @@ impl Link {
             tokio::task::yield_now().await;
         }
         let mut current = self.lock();
-        let idle = current.idle();
-        if idle > self.0.idle_at_most || current.line.lost.load(Ordering::Acquire) {
-            current.line = Line::to(self.0.configured.clone());
+        if current.used.elapsed() > self.0.idle_at_most || current.line.is_over() {
+            current.line = self.0.line_to(self.0.configured.clone());
         }
-        current.used = (Instant::now(), SystemTime::now());
+        current.used = Past::now();
         current.line.clone()
     }
 
@@ -221,7 +268,7 @@ impl Link {
     fn replace(&self, line: &Arc<Line>, client: impl FnOnce() -> Client) -> Arc<Line> {
         let mut current = self.lock();
         if Arc::ptr_eq(&current.line, line) {
-            current.line = Line::to(client());
+            current.line = self.0.line_to(client());
         }
         current.line.clone()
     }
@@ -267,15 +314,34 @@ impl ConnectionLike for Link {
 }
 
 impl Line {
-    fn to(client: Client) -> Arc<Self> {
+    fn to(client: Client, login: Option<Arc<dyn Login>>) -> Arc<Self> {
         Arc::new(Self {
             client,
+            login,
             connection: OnceCell::new(),
             lost: Arc::default(),
         })
     }
 
-    async fn connect(&self) -> RedisResult<MultiplexedConnection> {
+    /// Whether a call that starts now should take another: closed, or closed before the call would be over.
+    fn is_over(&self) -> bool {
+        let ends = || {
+            let open = self.connection.get()?.as_ref().ok()?;
+            let lasts = open.given.as_ref()?.lasts?;
+            Some(open.since.elapsed() + CALL_WITHIN > lasts)
+        };
+        self.lost.load(Ordering::Acquire) || ends().unwrap_or(false)
+    }
+
+    async fn connect(&self) -> RedisResult<Open> {
+        let since = Past::now();
+        let (client, given) = match &self.login {
+            None => (self.client.clone(), None),
+            Some(login) => {
+                let given = ask(login.as_ref()).await?;
+                (as_user(&self.client, &given)?, Some(given))
+            }
+        };
         let lost = self.lost.clone();
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(CONNECT_WITHIN))
@@ -286,23 +352,86 @@ impl Line {
                 }
                 Ok::<(), ()>(())
             });
-        let connection = self
-            .client
+        let connection = client
             .get_multiplexed_async_connection_with_config(&config)
             .await;
-        connection.map_err(|error| {
-            if error.is_timeout() {
-                return late(&self.client, "connection", CONNECT_WITHIN);
-            }
-            let kind = if error.is_connection_refusal() {
-                io::ErrorKind::ConnectionRefused
-            } else {
-                io::ErrorKind::NotConnected
-            };
-            let what = format!("no connection to {}: {}", place(&self.client), said(&error));
-            io::Error::new(kind, what).into()
-        })
+        match connection {
+            Ok(connection) => Ok(Open {
+                connection,
+                given,
+                since,
+            }),
+            Err(error) => Err(self.unconnected(error, given.as_ref())),
+        }
     }
+
+    /// Why there is no connection.
+    fn unconnected(&self, error: RedisError, given: Option<&Credentials>) -> RedisError {
+        if about_user(&error).is_some() {
+            return self.name_user(error, given);
+        }
+        if error.is_timeout() {
+            return late(&self.client, "connection", CONNECT_WITHIN);
+        }
+        let kind = if error.is_connection_refusal() {
+            io::ErrorKind::ConnectionRefused
+        } else {
+            io::ErrorKind::NotConnected
+        };
+        let what = format!("no connection to {}: {}", place(&self.client), said(&error));
+        io::Error::new(kind, what).into()
+    }
+
+    /// An error that is about the user says which one, and what to look at; if the user wasn't let in, its login gets
+    /// to know. Other errors stay as they are.
+    fn name_user(&self, error: RedisError, given: Option<&Credentials>) -> RedisError {
+        let Some(code) = about_user(&error) else {
+            return error;
+        };
+        let settings = self.client.get_connection_info().redis_settings();
+        let user = given
+            .and_then(|given| given.user.as_deref())
+            .or(settings.username())
+            .unwrap_or("default");
+        let advice = if code == "NOPERM" {
+            "its ACL must allow the keys and commands that infra/cache.yaml has as AccessString"
+                .to_owned()
+        } else {
+            if let (Some(login), Some(given)) = (&self.login, given) {
+                login.refused(given);
+            }
+            let place = self.login.as_deref().map(Login::look_at);
+            let place = place.unwrap_or("the user and password in the URL");
+            format!("see {place}, and its ACL")
+        };
+        let detail = error.detail().unwrap_or_default();
+        let detail = format!("{detail} (as user {user:?}: {advice})");
+        make_extension_error(code.to_owned(), Some(detail))
+    }
+}
+
+async fn ask(login: &dyn Login) -> RedisResult<Credentials> {
+    let asked = tokio::time::timeout(CREDENTIALS_WITHIN, login.credentials()).await;
+    let why = match asked {
+        Ok(Ok(given)) => return Ok(given),
+        Ok(Err(why)) => why.to_string(),
+        Err(_) => format!(
+            "none within {CREDENTIALS_WITHIN:?}: see {}",
+            login.look_at()
+        ),
+    };
+    let kind = ErrorKind::AuthenticationFailed;
+    Err((kind, "no credentials for redis", why).into())
+}
+
+/// The same place, as this user.
+fn as_user(client: &Client, given: &Credentials) -> RedisResult<Client> {
+    let info = client.get_connection_info().clone();
+    let mut settings = info.redis_settings().clone().set_password(&given.password);
+    if let Some(user) = &given.user {
+        settings = settings.set_username(user);
+    }
+    Client::open(info.set_redis_settings(settings))
 }
 
 fn place(client: &Client) -> &ConnectionAddr {
@@ -334,7 +463,22 @@ fn is_fatal(error: &RedisError) -> bool {
             ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown | ServerErrorKind::ClusterDown
         )
     );
-    elsewhere || error.is_io_error() || error.is_unrecoverable_error()
+    elsewhere
+        || error.is_io_error()
+        || error.is_unrecoverable_error()
+        || matches!(error.code(), Some("NOAUTH" | "WRONGPASS"))
+}
+
+/// What it says if that is that the user isn't let in, or not to all it needs.
+fn about_user(error: &RedisError) -> Option<&'static str> {
+    match error.code()? {
+        "NOAUTH" => Some("NOAUTH"),
+        "WRONGPASS" => Some("WRONGPASS"),
+        "NOPERM" => Some("NOPERM"),
+        // What a script may not do is an error of the script to some versions.
+        "ERR" if error.detail()?.starts_with("ACL failure in script") => Some("NOPERM"),
+        _ => None,
+    }
 }
 
 fn is_moved(error: &RedisError) -> bool {
@@ -374,6 +518,9 @@ fn moved_to(error: &RedisError, from: &Client) -> Option<Client> {
 fn said(error: &RedisError) -> String {
     match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
+        (None, Some(detail)) if error.kind() == ErrorKind::AuthenticationFailed => {
+            format!("no credentials: {detail}")
+        }
         _ => error.to_string(),
     }
 }
@@ -395,7 +542,6 @@ pub(crate) fn told(error: &RedisError) -> String {
         Some("NOREPLICAS") => "too few replicas follow it: see INFO replication",
         Some("BUSY") => "a script, not of this call, runs too long: see SLOWLOG GET",
         Some("MISCONF") => "it can't save its data: see its log and disk",
-        Some("NOAUTH" | "WRONGPASS" | "NOPERM") => "see the user in the URL and its ACL",
         _ => return said(error),
     };
     format!("{} ({advice})", said(error))

@@ -13,6 +13,8 @@ pub struct Keys {
     pub(crate) guard: String,
     pub(crate) paused: String,
     pub(crate) throttled: String,
+    pub(crate) account: String,
+    pub(crate) sets: String,
     ends: [String; 2],
     asked: [String; 2],
 }
@@ -32,6 +34,8 @@ impl Keys {
             guard: key("guard"),
             paused: key("paused"),
             throttled: key("throttled"),
+            account: key("account"),
+            sets: key("sets"),
             ends: Lane::ALL.map(|lane| key(&format!("ends:{lane}"))),
             asked: Lane::ALL.map(|lane| key(&format!("asked:{lane}"))),
             prefix,

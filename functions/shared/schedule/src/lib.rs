@@ -2,7 +2,9 @@
 //!
 //! # Layout
 //! - [`Schedule`]: the commands, one round trip each: seed, book, release, pause, resume, claim,
-//!   renew, commit, slow, block.
+//!   renew, commit, slow, block, look, note,
+//!   sets, set.
+//! - [`Login`]: where the user and password of a connection come from, if not from the URL.
 //! - [`Keys`]: every key there is. All carry the budget's hash tag, so they share one cluster slot.
 //! - `lua/`: the scripts. Each file's header says what it guarantees, takes and returns.
 //! - [`testing`] (feature `testing`): a private server for tests, and a clock that tests can set.
@@ -13,6 +15,8 @@ mod book;
 mod claim;
 mod connection;
 mod keys;
+mod login;
+mod look;
 mod script;
 mod seed;
 #[cfg(feature = "testing")]
@@ -21,6 +25,8 @@ pub mod testing;
 pub use book::{Ask, Booking, Unused};
 pub use claim::{Claim, ClaimAsk, End, Ended, Ending, Purpose, Terms};
 pub use keys::Keys;
+pub use login::{Asked, Credentials, Login, NoCredentials};
+pub use look::{Look, Pause};
 pub use seed::Seed;
 pub use sendslot_domain::schedule::{Slot, Standing, Tenant, Wait};
 

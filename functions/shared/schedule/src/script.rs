@@ -21,6 +21,10 @@ pub(crate) struct Scripts {
     pub(crate) block: Named,
     pub(crate) claim: Named,
     pub(crate) commit: Named,
+    pub(crate) look: Named,
+    pub(crate) note: Named,
+    pub(crate) sets: Named,
+    pub(crate) set: Named,
 }
 
 impl Scripts {
@@ -40,6 +44,10 @@ impl Scripts {
             block: named("block", include_str!("lua/block.lua")),
             claim: named("claim", include_str!("lua/claim.lua")),
             commit: named("commit", include_str!("lua/commit.lua")),
+            look: named("look", include_str!("lua/look.lua")),
+            note: named("note", include_str!("lua/note.lua")),
+            sets: named("sets", include_str!("lua/sets.lua")),
+            set: named("set", include_str!("lua/set.lua")),
         }
     }
 }

@@ -71,8 +71,8 @@ impl Schedule {
         Ok(written == 1)
     }
 
-    /// Tells that so many recipients, granted then, were refused as too many a second. Answers with the
-    /// [`sendslot_domain::budget::FACTOR_ONE`]ths of the rate that may be used from now on.
+    /// Tells that so many recipients, granted then, were refused as too many a second; a claim cuts the rate by it. Answers
+    /// with the [`sendslot_domain::budget::FACTOR_ONE`]ths of the rate that may be used.
     ///
     /// # Errors
     /// When Redis can't be reached.
@@ -80,9 +80,7 @@ impl Schedule {
         let mut call = self.scripts.slow.prepare();
         call.key(&self.keys.budget).key(&self.keys.throttled);
         call.arg(granted.0).arg(recipients);
-        let (_cut, factor): (u8, u64) =
-            Named::call(&call, &self.connection, &self.keys.budget).await?;
-        Ok(factor)
+        Named::call(&call, &self.connection, &self.keys.budget).await
     }
 
     /// Lets nobody send or book for `length`, or twice as long as the last time if that is just over and was for the same

@@ -192,7 +192,7 @@ fn launch(folder: &Path) -> Child {
 /// # Errors
 /// When the URL is no Redis URL.
 pub fn impatient(url: &str, keys: Keys, idle_at_most: Duration) -> Result<Schedule, ScheduleError> {
-    Schedule::connect_behind(url, keys, "", idle_at_most)
+    Schedule::connect_behind(url, keys, "", idle_at_most, None)
 }
 
 /// A [`Schedule`] whose scripts read the time from a key that the test sets, instead of from TIME.
@@ -225,10 +225,11 @@ impl Clocked {
     /// When the server is gone.
     pub async fn new(server: &PrivateServer, keys: Keys) -> Self {
         let schedule =
-            match Schedule::connect_behind(&server.url(), keys, CLOCK_PRELUDE, IDLE_AT_MOST) {
-                Ok(schedule) => schedule,
-                Err(error) => panic!("{error}"),
-            };
+            Schedule::connect_behind(&server.url(), keys, CLOCK_PRELUDE, IDLE_AT_MOST, None);
+        let schedule = match schedule {
+            Ok(schedule) => schedule,
+            Err(error) => panic!("{error}"),
+        };
         Self {
             schedule,
             connection: server.connection().await,
@@ -247,15 +248,21 @@ impl Clocked {
             .await
     }
 
-    /// Slows new bookings down to `factor` ÷ 1024 of the budget's rate, as after refusals.
+    /// Slows down to `factor` ÷ 1024 of the budget's rate, as after refusals that have led to a cut just now.
     ///
     /// # Errors
     /// When the server is gone.
     pub async fn slow_to(&mut self, factor: u64) -> Result<(), redis::RedisError> {
+        let now: u64 = redis::cmd("GET")
+            .arg(CLOCK)
+            .query_async(&mut self.connection)
+            .await?;
         redis::cmd("HSET")
             .arg(&self.schedule.keys().budget)
             .arg("factor")
             .arg(factor)
+            .arg("slowed")
+            .arg(format!("{now}|{now}|0|{now}"))
             .exec_async(&mut self.connection)
             .await
     }

@@ -19,6 +19,8 @@ use sendslot_schedule::{
     testing::{Clocked, PrivateServer},
 };
 
+/// What a commit says that a claim cost.
+const TAKEN_BACK: u32 = 3;
 const LEASE: Millis = Millis(45_000);
 const RESEND_AFTER: Millis = Millis(20_000);
 
@@ -189,6 +191,8 @@ struct World {
     /// Whether the clock was set back since the guard was last asked.
     set_back: bool,
     fates: HashMap<usize, Fate>,
+    /// By minute: recipients sent.
+    counted: BTreeMap<u64, i64>,
     /// What others send by themselves, by second, and when that was last booked.
     elsewhere: BTreeMap<Cell, u64>,
     booked: Moment,
@@ -269,11 +273,21 @@ impl World {
                 prop_assert_eq!(was, self.paused.take().is_some());
             }
             Step::Block(ms) => {
+                // As for a Retry-After, so long and no longer; or as for a quota.
+                let (longest, reason) = match ms % 2 {
+                    0 => (ms, "retry_after"),
+                    _ => (900_000, "test"),
+                };
                 let block = self
                     .clocked
                     .schedule
-                    .block(Millis(ms), Millis(900_000), "test");
-                self.blocked = self.now + block.await.unwrap();
+                    .block(Millis(ms), Millis(longest), reason);
+                let left = block.await.unwrap();
+                prop_assert!(
+                    left >= self.now.until(self.blocked),
+                    "a block was made shorter"
+                );
+                self.blocked = self.now + left;
             }
             Step::Flush => {
                 self.clocked.flush().await.unwrap();
@@ -304,6 +318,24 @@ impl World {
         Ok(())
     }
 
+    fn sent(&mut self, minute: u64, recipients: i64) {
+        *self.counted.entry(minute).or_default() += recipients;
+    }
+
+    /// What was sent in a day is counted as it was granted, booked as slots only and given back.
+    async fn count(&self) -> Result<(), TestCaseError> {
+        let look = self.clocked.schedule.look().await.unwrap();
+        let sent = self.counted.range(..=self.now.0 / 60_000);
+        let sent: i64 = sent.map(|(_, sent)| sent).sum();
+        prop_assert_eq!(look.sent_since(0), u64::try_from(sent).unwrap_or_default());
+        let there = (look.now, look.factor());
+        prop_assert_eq!(there, (self.now, self.adaptive.factor()));
+        let blocked = look.blocked().map(|(left, _)| left);
+        let left = self.now.until(self.blocked);
+        prop_assert_eq!(blocked, Some(left).filter(|left| left.0 > 0));
+        Ok(())
+    }
+
     /// All that Redis knew is lost.
     fn forget(&mut self) {
         self.model = Guard::new(self.budget);
@@ -317,6 +349,7 @@ impl World {
         self.booked = Moment(0);
         self.granted.clear();
         self.set_back = false;
+        self.counted.clear();
     }
 
     async fn end(&mut self, worker: usize, n: usize, how: Ending, other: bool) {
@@ -341,6 +374,7 @@ impl World {
             tenant: acme(),
             send_id: format!("id-{id}").parse().unwrap(),
             how,
+            cost: TAKEN_BACK,
         };
         let schedule = &self.clocked.schedule;
         schedule
@@ -350,6 +384,9 @@ impl World {
         let Some(Fate::Claimed { print, .. }) = self.fates.get(&id).cloned() else {
             return;
         };
+        if !other && matches!(how, Ending::Rejected | Ending::Free) {
+            self.sent(self.now.0 / 60_000, -i64::from(TAKEN_BACK));
+        }
         let ended = |how| Fate::Ended {
             how,
             print: print.clone(),
@@ -388,6 +425,7 @@ impl World {
         for answer in answers {
             if let Booking::Slot(slot) = answer {
                 prop_assert!(slot.at.cell().0 > self.booked.cell().0 + 3);
+                self.sent(slot.at.cell().0 / 60, i64::from(cost));
                 for (cell, count) in slot.cells {
                     *self.elsewhere.entry(cell).or_default() += u64::from(count);
                 }
@@ -467,6 +505,16 @@ impl World {
                 Claim::Go { at, wait } => {
                     prop_assert!(at >= ask.slot && at >= self.now && wait <= longest);
                     let until = self.now + LEASE;
+                    // What was granted to it before has sent nothing, and was counted.
+                    let again = match self.fates.get(&id) {
+                        Some(Fate::Claimed { worker, .. }) => {
+                            mine == Some(*worker) || void && *worker == 0
+                        }
+                        _ => false,
+                    };
+                    if !again {
+                        self.sent(self.now.0 / 60_000, i64::from(ask.cost));
+                    }
                     let claimed = Fate::Claimed {
                         worker,
                         until,
@@ -668,6 +716,7 @@ fn script_and_model_agree_and_no_second_is_overfull() {
                 real: 0,
                 set_back: false,
                 fates: HashMap::new(),
+                counted: BTreeMap::new(),
                 elsewhere: BTreeMap::new(),
                 booked: Moment(0),
                 sent_until: 0,
@@ -677,6 +726,9 @@ fn script_and_model_agree_and_no_second_is_overfull() {
             let mut result = Ok(());
             for step in steps {
                 result = world.take(step, &budgets).await;
+                if result.is_ok() {
+                    result = world.count().await;
+                }
                 if result.is_err() {
                     break;
                 }
@@ -691,15 +743,19 @@ fn script_and_model_agree_and_no_second_is_overfull() {
     }
 }
 
-/// A steady stream at the schedule's rate is granted on time: the guard costs the happy path nothing.
-#[tokio::test]
-async fn a_stream_on_schedule_is_granted_at_its_slots() {
-    let server = PrivateServer::start();
-    let mut clocked = Clocked::new(&server, Keys::of("stream").unwrap()).await;
+async fn clocked(
+    server: &PrivateServer,
+    start: Moment,
+    limit: &str,
+    headroom: &str,
+    guard: &str,
+) -> Clocked {
+    let mut clocked = Clocked::new(server, Keys::of("stream").unwrap()).await;
+    clocked.set(start).await.unwrap();
     let settings = Settings {
-        limit: "100".parse().unwrap(),
-        headroom: "0.98".parse().unwrap(),
-        guard: "0.99".parse().unwrap(),
+        limit: limit.parse().unwrap(),
+        headroom: headroom.parse().unwrap(),
+        guard: guard.parse().unwrap(),
         burst: None,
         reserve: "0".parse().unwrap(),
         slice: sendslot_domain::Rate::ZERO,
@@ -711,36 +767,65 @@ async fn a_stream_on_schedule_is_granted_at_its_slots() {
         budget: Budget::new(settings).unwrap(),
         tenants: vec![],
     };
-    let start = 1_800_000_000_000;
-    clocked.set(Moment(start)).await.unwrap();
     clocked.schedule.seed(&seed).await.unwrap();
-    let terms = Terms {
-        lane: Lane::Bulk,
-        lease: LEASE,
-        longest_wait: Millis(2000),
-        memory: Millis(1 << 40),
-        resend_after: None,
-    };
+    clocked
+}
+
+const TERMS: Terms = Terms {
+    lane: Lane::Bulk,
+    lease: LEASE,
+    longest_wait: Millis(2000),
+    memory: Millis(1 << 40),
+    resend_after: None,
+};
+
+fn claim_ask(id: u64, cost: u32, slot: Moment) -> ClaimAsk {
+    ClaimAsk {
+        tenant: acme(),
+        send_id: format!("m-{id}").parse().unwrap(),
+        fingerprint: "f".into(),
+        cost,
+        slot,
+        suspect_since: None,
+        void: None,
+        purpose: Purpose::Send,
+    }
+}
+
+/// A rate that was cut climbs again: nobody waits for a costly mail as long as its recipients take at the slowest.
+#[tokio::test]
+async fn a_costly_mail_closes_a_slow_guard_for_a_minute() {
+    let server = PrivateServer::start();
+    let start = Moment(1_800_000_000_000);
+    let mut clocked = clocked(&server, start, "1", "0.5", "0.95").await;
+    clocked.slow_to(8).await.unwrap();
+    // At the full rate 50 recipients take 53 s; at 8/1024 of it, 112 minutes.
+    for (at, cost, goes) in [(0, 50, true), (57_000, 1, false), (61_100, 1, true)] {
+        clocked.set(start + Millis(at)).await.unwrap();
+        let asks = [claim_ask(at, cost, start)];
+        let claims = clocked.schedule.claim("w", TERMS, &asks).await.unwrap();
+        let went = matches!(claims[0], Claim::Go { .. });
+        assert_eq!(went, goes, "{at} {claims:?}");
+    }
+}
+
+/// A steady stream at the schedule's rate is granted on time: the guard costs the happy path nothing.
+#[tokio::test]
+async fn a_stream_on_schedule_is_granted_at_its_slots() {
+    let server = PrivateServer::start();
+    let start = 1_800_000_000_000;
+    let mut clocked = clocked(&server, Moment(start), "100", "0.98", "0.99").await;
     let mut late = Vec::new();
     // Batches of ten surface up to a second early, every other one before the one ahead of it.
     for batch in 0..294_u64 {
         let n = batch ^ 1;
         clocked.set(Moment(start + batch * 102)).await.unwrap();
         let asks: Vec<ClaimAsk> = (n * 10..n * 10 + 10)
-            .map(|k| ClaimAsk {
-                tenant: "acme".parse().unwrap(),
-                send_id: format!("m-{k}").parse().unwrap(),
-                fingerprint: "f".into(),
-                cost: 1,
-                slot: Moment(start + 500 + k * 1000 / 98),
-                suspect_since: None,
-                void: None,
-                purpose: Purpose::Send,
-            })
+            .map(|k| claim_ask(k, 1, Moment(start + 500 + k * 1000 / 98)))
             .collect();
         for (ask, claim) in asks
             .iter()
-            .zip(clocked.schedule.claim("w", terms, &asks).await.unwrap())
+            .zip(clocked.schedule.claim("w", TERMS, &asks).await.unwrap())
         {
             match claim {
                 Claim::Go { at, .. } => late.push(ask.slot.until(at).0),

@@ -197,6 +197,7 @@ async fn each_ends_what_the_other_claimed() {
         tenant: "acme".parse().unwrap(),
         send_id: "b".parse().unwrap(),
         how: Ending::Free,
+        cost: 1,
     };
     schedule
         .commit("previous", Millis(1 << 30), &[end])

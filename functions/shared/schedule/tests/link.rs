@@ -353,6 +353,7 @@ async fn other_passing_errors_say_what_to_look_at() {
         ("MISCONF Errors writing to disk", "its log"),
         ("NOAUTH Authentication required.", "its ACL"),
         ("NOPERM User has no permissions", "its ACL"),
+        ("WRONGPASS invalid username-password pair", "its ACL"),
         ("ERR max number of clients reached", "clients"),
     ] {
         let fake = Fake::start(move |_, command| {
@@ -366,6 +367,26 @@ async fn other_passing_errors_say_what_to_look_at() {
         fails(release(&schedule), AT_ONCE, &[code, word]).await;
         release(&schedule).await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn a_connection_that_is_no_longer_let_in_is_left() {
+    let fake = Fake::start(|connection, _| {
+        Some(match connection {
+            0 => "-NOAUTH Authentication required.\r\n".into(),
+            _ => ":0\r\n".into(),
+        })
+    });
+    let schedule = connect(&format!("redis://us:hunter2@127.0.0.1:{}", fake.port));
+    let words = [
+        "NOAUTH",
+        "as user \"us\"",
+        "the user and password in the URL",
+    ];
+    fails(release(&schedule), AT_ONCE, &words).await;
+    release(&schedule).await.unwrap();
+    assert_eq!(fake.connections(), 2);
+    assert_eq!(fake.hello(), "HELLO 3 AUTH us hunter2");
 }
 
 /// What is wrong with a script stays wrong however often it is called.

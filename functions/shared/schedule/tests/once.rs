@@ -207,6 +207,7 @@ impl World {
             tenant: "acme".parse().unwrap(),
             send_id: format!("id-{id}").parse().unwrap(),
             how,
+            cost: 1,
         };
         let schedule = &self.clocked.schedule;
         schedule

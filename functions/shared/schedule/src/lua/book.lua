@@ -19,7 +19,7 @@
 --                              "hour<block>" and "day<block>": those of past blocks, 2^26 × in all + from bulk
 -- KEYS[3]      ends      zset  the lane's lines, "<weight>|<tenant>" by the virtual time at which each ends
 -- KEYS[4]      asked     zset  the same by when somebody of each last asked (ms)
--- KEYS[5]      guard     hash  "slots_until" (ms): until when slots only are booked
+-- KEYS[5]      guard     hash  "slots_until" (ms): until when slots only are booked; "sent:<minute>", as in claim.lua: they count as sent
 -- KEYS[5 + i]  tenant of run i  hash  "priority" and "bulk", packed as doubles: recipients ever queued and served, its
 --                              last tag (virtual time), weight among the lines (0: not there), when somebody last asked (ms), last cell
 --                              booked, first cell there is, and of the look at the line: when it began (ms), how far the line
@@ -291,7 +291,7 @@ local load_windows, windows_hold, count_in_windows, count_takes, save_windows, w
 local windows -- the budget's; nil for none
 
 local accounts = {} -- by tenant
-local slots_until = 0 -- until when slots only are booked (ms)
+local slots_until, slots_in = 0, {} -- until when slots only are booked (ms), and by minute how many recipients
 
 local reply = { now, largest_shared, 0 }
 local size = 3
@@ -1190,6 +1190,8 @@ for i = 2, last, 4 do
       account.cells[cell] = (account.cells[cell] or 0) + part * GOING + going * cost
       if slot_only then
         slots_until = max(slots_until, (cell + 1) * 1000)
+        local minute = floor(cell / 60)
+        slots_in[minute] = (slots_in[minute] or 0) + going * cost
       end
     end
   end
@@ -1266,6 +1268,9 @@ end
 if slots_until > 0 then
   local until_now = tonumber(call('HGET', KEYS[5], 'slots_until') or 0)
   call('HSET', KEYS[5], 'slots_until', max(slots_until, until_now))
+  for minute, recipients in pairs(slots_in) do
+    call('HINCRBY', KEYS[5], string.format('sent:%.0f', minute), recipients)
+  end
 end
 
 local args = {}

@@ -5,13 +5,15 @@
 -- message that costs more alone. What isn't granted isn't claimed either. Held step by step against
 -- `sendslot_domain::guard` and `sendslot_domain::adaptive`, which explain the rules.
 --
--- KEYS[1]      budget               hash     the numbers, as written by seed.lua; "factor" and "slowed", as slow.lua writes them, and
---                                            raises of them; "blocked", as block.lua writes it; "generation" (ms): when Redis was last found empty
+-- KEYS[1]      budget               hash     the numbers, as written by seed.lua; "factor", "slowed" and "refused", as slow.lua explains
+--                                            them: cut, measured and raised here; "blocked", as block.lua writes it; "generation" (ms): when Redis was last found empty
 -- KEYS[2]      guard                hash     head (last tick the strip covers), clock, closed_until, and
 --                                            strip: 512 ticks of 10 ms in a ring, tick t at t mod 512, six
 --                                            bytes each: units taken, of these by bulk, recipients going, each
 --                                            of two bytes, big-endian
---                                            "slots_until" (ms), until when slots only are booked, as book.lua notes
+--                                            "slots_until" (ms), until when slots only are booked, as book.lua notes; and
+--                                            "sent:<minute>": recipients granted in it or booked as slots only, less
+--                                            those that commit.lua was told the provider hasn't taken
 -- KEYS[3]      schedule             hash     as in book.lua: the cells say how many recipients others send in a second
 -- KEYS[4]      paused               hash     tenants that may not send, as pause.lua writes it
 -- KEYS[5]      throttled            hash     tenth of a second -> recipients refused in it, as slow.lua writes it
@@ -45,10 +47,11 @@ local floor, min, max, call = math.floor, math.min, math.max, redis.call
 local TICK, TICKS, RING, MEMORY = 10, 100, 512, 200
 local LONGEST_WAIT, SLOTS = 3000, 131072 -- the last is 2^17, as in book.lua
 local ONE, FINE, LEAST_FACTOR = 1024, 1000000, 8
-local MEASURED_AFTER, MEASURED_UNTIL, SETTLED, ENOUGH, PLATEAU, STEP = 1300, 2000, 2000, 40, 30000, 2
-local LONGEST_BLOCK = 960000
+local WATCHED, ANSWERED, MEASURED_AFTER, REMEMBERED, SETTLED, ENOUGH = 2000, 300, 1300, 2000, 2000, 40
+local PLATEAU, STEP = 30000, 2
+local LONGEST_BLOCK, MOST_SLOWED, DAY = 960000, 6000, 1442
 
-local budget = call('HMGET', KEYS[1], 'claim', 'factor', 'slowed', 'blocked', 'generation', 'digest')
+local budget = call('HMGET', KEYS[1], 'claim', 'factor', 'slowed', 'blocked', 'generation', 'digest', 'refused')
 if not budget[1] then
   return redis.error_reply('NOBUDGET the budget is not set up')
 end
@@ -67,77 +70,106 @@ if blocked > LONGEST_BLOCK then
   blocked = 0
 end
 
--- The factor by what was accepted around a cut, in tenths of a second.
-local function measured(cut, factor, uncut)
-  local guard = call('HMGET', KEYS[2], 'strip', 'head', 'clock')
-  local looked = tonumber(guard[3] or 0)
-  if not guard[1] or looked > cut + MEASURED_UNTIL or looked > now then
-    return factor -- it is forgotten, or the clock was set back
+-- What was shown in these tenths of a second, the last not included, of which the guard was asked last at `looked`: all that
+-- went and all that was refused, and from the first refusal to the last: recipients offered behind the first, and accepted a second.
+local function shown(from, to, guard, looked)
+  local seen = { went = 0, refused = 0, offered = 0, rate = 0 }
+  from = max(from, math.ceil((floor(looked / TICK) - MEMORY) / 10))
+  if not guard[1] or from >= to then
+    return seen
   end
-  local strip, first_tick, last_tick = guard[1], floor(looked / TICK) - MEMORY, tonumber(guard[2])
-  local base, fields = floor(cut / 100), {}
-  for k = 1, 20 do
-    fields[k] = base - 11 + k
+  local strip, head = guard[1], tonumber(guard[2])
+  local fields = {}
+  for tenth = from, to - 1 do
+    fields[#fields + 1] = tenth
   end
   local refusals = call('HMGET', KEYS[5], unpack(fields))
-  local went_after, refused_after, went_in_all, refused_in_all = 0, 0, 0, 0
-  local first, offered, accepted, shown, best = nil, 0, 0, 0, 0
-  for k = 1, 20 do
+  local first, offered, accepted = nil, 0, 0
+  for k = 1, #fields do
     local tenth, went, refused = fields[k], 0, tonumber(refusals[k] or 0)
-    for t = max(tenth * 10, first_tick), min(tenth * 10 + 9, last_tick) do
+    for t = tenth * 10, min(tenth * 10 + 9, head) do
       local high, low = string.byte(strip, (t % RING) * 6 + 5, (t % RING) * 6 + 6)
       went = went + high * 256 + low
     end
-    went_in_all, refused_in_all = went_in_all + went, refused_in_all + refused
-    if tenth >= base then
-      went_after, refused_after = went_after + went, refused_after + refused
-    end
+    seen.went, seen.refused = seen.went + went, seen.refused + refused
     if first then
       offered, accepted = offered + went, accepted + max(went - refused, 0)
       if refused > 0 then
-        shown = accepted * 10 / (tenth - first)
-        if offered >= ENOUGH then
-          best = max(best, shown)
+        local rate = accepted * 10 / (tenth - first)
+        if seen.offered < ENOUGH or rate > seen.rate then
+          seen.rate = rate
         end
+        seen.offered = offered
       end
     elseif refused > 0 then
       first = tenth
     end
   end
-  if went_in_all == 0 then
-    return factor
-  end
-  local most_accepted = max(shown, best, went_after - refused_after)
-  local slower = floor(most_accepted * 0.95 * ONE / (num / den * TICKS))
-  if refused_in_all * 20 < went_in_all then
+  return seen
+end
+
+-- The factor by what was accepted, of which so much is used.
+local function by(seen, share, uncut)
+  local slower = floor(seen.rate * share * ONE / (num / den * TICKS))
+  if seen.refused * 20 < seen.went then
     slower = max(slower, floor(uncut * 0.9))
-  end
-  if refused_after == 0 then
-    slower = max(slower, factor) -- nothing speaks for less
   end
   return max(min(slower, uncut), LEAST_FACTOR)
 end
 
--- A rate that was cut is measured once, stays for a while, and then climbs back.
+-- The rate is cut once enough is known of what was refused, measured once, stays for a while, and then climbs back.
 local factor = tonumber(budget[2] or ONE)
-if factor < ONE then
+local full_num, full_den = num, den
+local first_refused, told = string.match(budget[7] or '', '^(%d+)|(%d+)$')
+if factor < ONE or first_refused then
   local cut, raised, uncut, settled = string.match(budget[3] or '', '^(%d+)|(%d+)|(%d+)|(%d+)$')
   cut, raised, uncut, settled = tonumber(cut or 0), tonumber(raised or 0), tonumber(uncut or 0), tonumber(settled or 0)
   local was, was_cut, was_uncut = factor, cut, uncut
-  if now < cut then
-    cut, raised, settled = now, now, now + SETTLED -- the clock was set back
+  local guard, looked = nil, 0
+  if first_refused or uncut > 0 and now >= cut + MEASURED_AFTER then
+    guard = call('HMGET', KEYS[2], 'strip', 'head', 'clock')
+    looked = tonumber(guard[3] or 0)
   end
-  if uncut > 0 and now >= cut + MEASURED_AFTER then
-    factor = measured(cut, factor, uncut)
-    uncut, settled = 0, now + SETTLED
+  if first_refused then
+    first_refused, told = tonumber(first_refused), tonumber(told)
+    if now < told then
+      call('HDEL', KEYS[1], 'refused') -- the clock was set back
+    else
+      local seen = { went = 0, refused = 0, offered = 0, rate = 0 }
+      if looked <= first_refused + 2 * REMEMBERED and looked <= now then
+        seen = shown(floor(first_refused / 100), floor(max(now - ANSWERED, 0) / 100), guard, looked)
+      end
+      local enough = seen.offered >= ENOUGH
+      if enough or now >= told + WATCHED then
+        cut, raised, uncut, settled = now, now, factor, now + SETTLED
+        factor = max(by(seen, 0.85, factor), enough and 0 or floor(factor / 2), LEAST_FACTOR)
+        call('HDEL', KEYS[1], 'refused')
+      end
+    end
   end
-  local steps = floor((now - max(raised, cut + PLATEAU)) / 1000)
-  if steps > 0 then
-    factor = min(ONE, factor + steps * STEP)
-    raised = max(raised, cut + PLATEAU) + steps * 1000
+  if factor < ONE then
+    if now < cut then
+      cut, raised, settled = now, now, now + SETTLED -- the clock was set back
+    end
+    if uncut > 0 and now >= cut + MEASURED_AFTER then
+      if looked <= cut + REMEMBERED and looked <= now then
+        local seen = shown(floor(cut / 100) - 20, floor(cut / 100) + 10, guard, looked)
+        if seen.offered >= ENOUGH then
+          factor = by(seen, 0.95, uncut)
+        end
+      end
+      uncut, settled = 0, now + SETTLED
+    end
+    local steps = floor((now - max(raised, cut + PLATEAU)) / 1000)
+    if steps > 0 then
+      factor = min(ONE, factor + steps * STEP)
+      raised = max(raised, cut + PLATEAU) + steps * 1000
+    end
   end
   if factor >= ONE then
-    call('HDEL', KEYS[1], 'factor', 'slowed')
+    if was < ONE then
+      call('HDEL', KEYS[1], 'factor', 'slowed')
+    end
   elseif factor ~= was or cut ~= was_cut or uncut ~= was_uncut then
     call('HSET', KEYS[1], 'factor', factor, 'slowed', string.format('%.0f|%.0f|%.0f|%.0f', cut, raised, uncut, settled))
   end
@@ -154,6 +186,12 @@ end
 
 local function ticks_for(recipients)
   return mul_div(recipients, den, num)
+end
+
+-- How long nobody goes after so many recipients over what a second holds. A rate that was cut climbs again: of that at most so much.
+local function debt(recipients)
+  local ticks = ticks_for(recipients)
+  return min(ticks, max(mul_div(recipients, full_den, full_num), MOST_SLOWED))
 end
 
 -- The strip, read when the first message needs a grant.
@@ -313,7 +351,7 @@ local function grant(slot, cost, longest)
     goes = max(earliest, tick - 1)
   end
 
-  local silence = alone and max(TICKS, ticks_for(cost - largest) + 1) or TICKS
+  local silence = alone and max(TICKS, debt(cost - largest) + 1) or TICKS
   while true do
     if goes > last then
       return nil
@@ -344,7 +382,7 @@ local function grant(slot, cost, longest)
     closed_until = goes + silence
   end
   if slow then
-    closed_until = max(closed_until, goes + ticks_for(cost) + 1)
+    closed_until = max(closed_until, goes + debt(cost) + 1)
   end
   changed = true
   return goes * TICK
@@ -374,6 +412,7 @@ local function pause_left(value)
   return till and till > now and till - now < LONGEST_BLOCK and till - now or nil
 end
 
+local granted = 0
 local claimed = {}
 local function write(key, state, at, fingerprint)
   local value = '1|' .. state .. '|' .. string.format('%.0f', at) .. '|' .. fingerprint .. '|' .. owner
@@ -392,9 +431,9 @@ for i = 1, count do
     at = tonumber(at)
   end
   local age -- of an uncertain message
-  local free = not value
+  local free, again = not value, false
   if state == 'claimed' and not claimed[key] and (renew and by == owner or void ~= '' and string.find(',' .. void .. ',', ',' .. by .. ',', 1, true)) then
-    free = true
+    free, again = true, true -- what was granted to it before has sent nothing, and is counted already
   elseif state == 'claimed' and at <= now then
     age = now - at
   elseif state == 'uncertain' then
@@ -431,11 +470,23 @@ for i = 1, count do
   else
     local goes = grant(slot, cost, longest)
     if goes then
+      granted = again and granted or granted + cost
       write(key, 'claimed', now + lease, fingerprint)
       reply[i + 1] = { 'go', goes }
     else
       reply[i + 1] = { 'later', 0 }
     end
+  end
+end
+if granted > 0 then
+  local minute = floor(now / 60000)
+  if call('HINCRBY', KEYS[2], string.format('sent:%.0f', minute), granted) == granted then
+    -- The minute is new: what is older than a day is dropped. look.lua drops what a long silence leaves.
+    local old = {}
+    for i = 1, 64 do
+      old[i] = string.format('sent:%.0f', minute - DAY - i)
+    end
+    call('HDEL', KEYS[2], unpack(old))
   end
 end
 if changed then

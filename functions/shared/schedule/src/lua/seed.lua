@@ -1,16 +1,16 @@
--- Writes the budget and its tenants, if they differ from what Redis holds from the same source.
+-- Writes the budget and its tenants, if they differ from what Redis holds.
 --
 -- Guarantee: atomic; a budget that came from elsewhere (the account itself) is never replaced by
 -- deploy parameters. A rate that has moved by a tenth and more since searches last began anew, at most once a minute, and any
 -- other change at once, starts an epoch: searches go back to now, as there may be room in every cell.
 --
 -- KEYS[1]  budget    hash  "book" and "claim": what those scripts run on, packed as big-endian doubles;
---                          "tenant:<name>": each known tenant's settings, packed likewise; "factor", "slowed" and "blocked", as slow.lua
---                          and block.lua write them, are kept; "generation" (ms): when Redis was last found empty, kept likewise;
+--                          "tenant:<name>": each known tenant's settings, packed likewise; "factor", "slowed", "refused" and "blocked", as
+--                          slow.lua and block.lua write them, are kept; "generation" (ms): when Redis was last found empty, kept likewise;
 --                          "epoch": the rate (recipients/s) and the time (ms) at which searches last began anew, packed;
 --                          "source"; "digest": the one given; and the settings in words, for people
 -- KEYS[2]  schedule  hash  as in book.lua
--- ARGV[1]  source of the budget, such as "deploy"
+-- ARGV[1]  source of the budget: "deploy", or "account"
 -- ARGV[2]  a digest of all that follows
 -- ARGV[3]  how many numbers for "book", ARGV[4] how many for "claim", ARGV[5] how many pairs of words;
 -- then those numbers, those pairs (field, value), and for each tenant: name, weight, cap of an hour, cap of a day (recipients;
@@ -23,7 +23,7 @@ local EPOCH, MOVED = 60000, 10
 
 local source, digest = ARGV[1], ARGV[2]
 local held = call('HMGET', KEYS[1], 'source', 'digest', 'book', 'epoch')
-if held[1] and held[1] ~= source then
+if source == 'deploy' and held[1] and held[1] ~= source then
   return 0
 end
 local changed = held[2] ~= digest
@@ -69,7 +69,7 @@ if changed then
     fields[#fields + 1] = 'tenant:' .. ARGV[i]
     fields[#fields + 1] = pack_numbers('>ddd', tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]), tonumber(ARGV[i + 3]))
   end
-  local kept = { 'factor', 'slowed', 'blocked', 'epoch', 'generation' }
+  local kept = { 'factor', 'slowed', 'refused', 'blocked', 'epoch', 'generation' }
   local values = call('HMGET', KEYS[1], unpack(kept))
   for i = 1, #kept do
     if values[i] then
