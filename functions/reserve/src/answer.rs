@@ -138,6 +138,8 @@ pub(crate) enum Failure {
     Wait(NotSent),
     #[error("putting it on the dead-letter queue: {0}")]
     DeadLetter(NotSent),
+    #[error("no time left before the function times out")]
+    NoTime,
 }
 
 impl From<Outcome> for Status {

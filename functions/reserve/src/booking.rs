@@ -1,14 +1,16 @@
 //! Slots from the schedule, one call per lane, and back to it.
 
+use futures_util::future::join;
 use sendslot_domain::Lane;
 use sendslot_runtime::ByLane;
 use sendslot_schedule::{Ask, Booking, ScheduleError, Standing, Unused};
+use tokio::time::{Instant, timeout_at};
 
 use crate::ports::Book;
 
 /// Nothing can be booked.
 pub(crate) struct NotBooked {
-    pub(crate) why: ScheduleError,
+    pub(crate) why: String,
     /// What one lane had booked before the other failed.
     pub(crate) undone: ByLane<Undone>,
 }
@@ -44,10 +46,15 @@ impl Undone {
     }
 }
 
-/// Books all of them, in one call per lane. Either all are answered or none is booked.
+/// What is said of a call that was given up.
+pub(crate) const LATE: &str = "no answer in time";
+
+/// Books all of them, in one call per lane. Either all are answered, at the moment `by` at the latest, or none is booked. (What
+/// was booked by a call whose answer was lost stays empty.)
 pub(crate) async fn book(
     schedule: &impl Book,
     asks: &ByLane<Vec<Ask>>,
+    by: Instant,
 ) -> Result<ByLane<Vec<Booking>>, NotBooked> {
     let mut bookings = ByLane::<Vec<Booking>>::default();
     for lane in Lane::ALL {
@@ -55,15 +62,7 @@ pub(crate) async fn book(
         if here.is_empty() {
             continue;
         }
-        let answered = match schedule.book(lane, here).await {
-            Ok(answers) if answers.len() == here.len() => Ok(answers),
-            Ok(answers) => Err(ScheduleError::Answer {
-                script: "book",
-                answer: format!("{} bookings to {} asks", answers.len(), here.len()),
-            }),
-            Err(error) => Err(error),
-        };
-        match answered {
+        match book_lane(schedule, lane, here, by).await {
             Ok(answers) => *bookings.get_mut(lane) = answers,
             Err(why) => {
                 let mut undone = ByLane::<Undone>::default();
@@ -79,19 +78,53 @@ pub(crate) async fn book(
     Ok(bookings)
 }
 
-/// Gives the slots of a lane back, and leaves the places in its lines.
-pub(crate) async fn undo(schedule: &impl Book, lane: Lane, undone: &Undone) {
-    let Undone { slots, places } = undone;
-    if !slots.is_empty()
-        && let Err(error) = schedule.release(lane, slots).await
-    {
-        // They stay empty, which costs their part of the rate and nothing else.
-        tracing::error!(lane = lane.as_str(), slots = slots.len(), %error, "slots not released");
+/// Books in one call, one answer each.
+pub(crate) async fn book_lane(
+    schedule: &impl Book,
+    lane: Lane,
+    asks: &[Ask],
+    by: Instant,
+) -> Result<Vec<Booking>, String> {
+    let answers = in_time(by, schedule.book(lane, asks)).await?;
+    if answers.len() == asks.len() {
+        return Ok(answers);
     }
-    if !places.is_empty()
-        && let Err(error) = schedule.book(lane, places).await
-    {
-        // The line is too long until it is seen that nobody asks with them.
-        tracing::error!(lane = lane.as_str(), places = places.len(), %error, "places not left");
+    let error = ScheduleError::Answer {
+        script: "book",
+        answer: format!("{} bookings to {} asks", answers.len(), asks.len()),
+    };
+    Err(error.to_string())
+}
+
+/// Gives the slots of a lane back, and leaves the places in its lines, as far as that works until the moment `by`.
+pub(crate) async fn undo(schedule: &impl Book, lane: Lane, undone: &Undone, by: Instant) {
+    let Undone { slots, places } = undone;
+    let release = async {
+        if !slots.is_empty()
+            && let Err(error) = in_time(by, schedule.release(lane, slots)).await
+        {
+            // They stay empty, which costs their part of the rate and nothing else.
+            tracing::error!(lane = lane.as_str(), slots = slots.len(), %error, "slots not released");
+        }
+    };
+    let leave = async {
+        if !places.is_empty()
+            && let Err(error) = in_time(by, schedule.book(lane, places)).await
+        {
+            // The line is too long until it is seen that nobody asks with them.
+            tracing::error!(lane = lane.as_str(), places = places.len(), %error, "places not left");
+        }
+    };
+    join(release, leave).await;
+}
+
+/// A call's answer, if it comes until the moment `by`.
+pub(crate) async fn in_time<T>(
+    by: Instant,
+    call: impl Future<Output = Result<T, ScheduleError>>,
+) -> Result<T, String> {
+    match timeout_at(by, call).await {
+        Ok(answer) => answer.map_err(|error| error.to_string()),
+        Err(_) => Err(LATE.to_owned()),
     }
 }

@@ -14,6 +14,7 @@ use sendslot_schedule::{Ask, Booking, Slot, Standing};
 use crate::{
     answer::{Answer, Failure, Outcome, Ticket},
     booking::{self, NotBooked, Undone},
+    deadline::Deadline,
     error::HandlerError,
     event::{Batch, DETAIL, Event, FIRST_SEEN, HOLDS, Incoming, PLACE, REASON, SUSPECT},
     ports::{Book, Parked},
@@ -76,7 +77,8 @@ impl<B: Book, Q: SendBatch, S: Parked> Reserve<B, Q, S> {
         }
     }
 
-    /// Takes one event at the moment `now`. Answers with the metrics of the lanes that were used.
+    /// Takes one event at the moment `now`. Answers before the deadline, with the metrics of the lanes that were used; messages
+    /// of a queue that there is no time for come again.
     ///
     /// # Errors
     /// When the event is none of ours, when slots only aren't allowed, or when nothing can be booked for a
@@ -85,26 +87,30 @@ impl<B: Book, Q: SendBatch, S: Parked> Reserve<B, Q, S> {
         &self,
         event: Event,
         now: Moment,
+        deadline: Deadline,
     ) -> Result<(Answer, Vec<Metrics>), HandlerError> {
         let (answer, metrics) = match event.into_batch(&self.settings.intake_queues, now)? {
             Batch::Queued(records) => {
                 let (ids, batch): (Vec<_>, Vec<_>) = records.into_iter().unzip();
-                let outcomes = self.run(batch, now).await;
+                let outcomes = self.run(batch, now, deadline).await;
                 let metrics = self.report(&outcomes);
                 let outcomes = outcomes.into_iter().map(|(_, outcome)| outcome);
                 (Answer::queued(ids.into_iter().zip(outcomes)), metrics)
             }
             Batch::Direct(batch) => {
-                let outcomes = self.run(batch, now).await;
+                let outcomes = self.run(batch, now, deadline).await;
                 let metrics = self.report(&outcomes);
                 (Answer::direct(outcomes)?, metrics)
             }
-            Batch::Release(release) => (Answer::Released(self.release(release).await?), Vec::new()),
+            Batch::Release(release) => {
+                let released = self.release(release, deadline).await?;
+                (Answer::Released(released), Vec::new())
+            }
             Batch::SlotsOnly(_) if !self.settings.slots_only => {
                 return Err(HandlerError::SlotsOnly);
             }
             Batch::SlotsOnly(messages) => {
-                let outcomes = slots::run(&self.schedule, &messages).await;
+                let outcomes = slots::run(&self.schedule, &messages, deadline).await;
                 let metrics = self.report(&outcomes);
                 (Answer::direct(outcomes)?, metrics)
             }
@@ -113,7 +119,12 @@ impl<B: Book, Q: SendBatch, S: Parked> Reserve<B, Q, S> {
     }
 
     /// Takes requests all the way; one outcome each, in order.
-    async fn run(&self, batch: Vec<Incoming>, now: Moment) -> Vec<(Ticket, Outcome)> {
+    async fn run(
+        &self,
+        batch: Vec<Incoming>,
+        now: Moment,
+        deadline: Deadline,
+    ) -> Vec<(Ticket, Outcome)> {
         let mut tickets = Vec::with_capacity(batch.len());
         let mut done = Done::with_capacity(batch.len());
         let mut copies = Vec::new();
@@ -136,6 +147,10 @@ impl<B: Book, Q: SendBatch, S: Parked> Reserve<B, Q, S> {
                 lane,
                 fresh,
             });
+            if deadline.is_near() {
+                done.push((index, Outcome::Failed(Failure::NoTime)));
+                continue;
+            }
             let bag = bags.get_mut(lane);
             let known = admitted.map(|(_, request)| (firsts.check(index, &request), request));
             if let Ok((First::Itself, request)) = known {
@@ -165,7 +180,7 @@ impl<B: Book, Q: SendBatch, S: Parked> Reserve<B, Q, S> {
             let ready = ready.get(lane).iter().map(Ready::ask);
             asks.get_mut(lane).extend(ready);
         }
-        match booking::book(&self.schedule, &asks).await {
+        match booking::book(&self.schedule, &asks, deadline.book_by()).await {
             Ok(bookings) => {
                 let ByLane { priority, bulk } = ready;
                 for (lane, ready) in [(Lane::Priority, priority), (Lane::Bulk, bulk)] {
@@ -179,7 +194,6 @@ impl<B: Book, Q: SendBatch, S: Parked> Reserve<B, Q, S> {
                 bags.priority.undone = undone.priority;
                 bags.bulk.undone = undone.bulk;
                 let ByLane { priority, bulk } = ready;
-                let why = why.to_string();
                 for (lane, ready) in [(Lane::Priority, priority), (Lane::Bulk, bulk)] {
                     for ready in ready {
                         self.without_redis(lane, ready, now, &why, bags.get_mut(lane), &mut done);
@@ -189,8 +203,8 @@ impl<B: Book, Q: SendBatch, S: Parked> Reserve<B, Q, S> {
         }
         let ByLane { priority, bulk } = bags;
         let posted = join_all([
-            self.post(Lane::Priority, priority),
-            self.post(Lane::Bulk, bulk),
+            self.post(Lane::Priority, priority, deadline),
+            self.post(Lane::Bulk, bulk, deadline),
         ])
         .await;
         done.extend(posted.into_iter().flatten());
@@ -285,12 +299,12 @@ impl<B: Book, Q: SendBatch, S: Parked> Reserve<B, Q, S> {
     }
 
     /// Puts a lane's messages on its queues, and undoes the bookings of those that didn't get there.
-    async fn post(&self, lane: Lane, bag: Mailbag) -> Done {
+    async fn post(&self, lane: Lane, bag: Mailbag, deadline: Deadline) -> Done {
         let settings = &self.settings;
         let posts = [
-            self.post_to(settings.common.send_queues.get(lane), bag.send),
-            self.post_to(settings.intake_queues.get(lane), bag.intake),
-            self.post_to(settings.intake_dlqs.get(lane), bag.dead),
+            self.post_to(settings.common.send_queues.get(lane), bag.send, deadline),
+            self.post_to(settings.intake_queues.get(lane), bag.intake, deadline),
+            self.post_to(settings.intake_dlqs.get(lane), bag.dead, deadline),
         ];
         let mut undone = bag.undone;
         let mut done = Done::new();
@@ -306,7 +320,7 @@ impl<B: Book, Q: SendBatch, S: Parked> Reserve<B, Q, S> {
             };
             done.push((slip.index, outcome));
         }
-        booking::undo(&self.schedule, lane, &undone).await;
+        booking::undo(&self.schedule, lane, &undone, deadline.undo_by()).await;
         done
     }
 
@@ -314,9 +328,10 @@ impl<B: Book, Q: SendBatch, S: Parked> Reserve<B, Q, S> {
         &self,
         queue: &Queue,
         mail: Vec<(Message, Slip)>,
+        deadline: Deadline,
     ) -> Vec<(Slip, Result<(), NotSent>)> {
         let (messages, slips): (Vec<_>, Vec<_>) = mail.into_iter().unzip();
-        let sent = queue::send_all(&self.queues, queue, &messages).await;
+        let sent = queue::send_all(&self.queues, queue, &messages, deadline.put_by()).await;
         slips.into_iter().zip(sent).collect()
     }
 

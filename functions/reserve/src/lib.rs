@@ -12,6 +12,7 @@
 //! - `slots`: the way of slots only, for mail that somebody else sends.
 //! - [`release`]: parked mail on its way again.
 //! - [`s3`]: where it is parked.
+//! - [`deadline`]: how an invocation's time is shared out.
 //! - `booking`: slots from the schedule, one call per lane, and back to it.
 //! - [`answer`]: what became of each request, as SQS and direct callers are told.
 //! - [`error`]: why an invocation fails as a whole.
@@ -19,6 +20,7 @@
 
 pub mod answer;
 mod booking;
+pub mod deadline;
 pub mod error;
 pub mod event;
 pub mod handler;
@@ -28,6 +30,7 @@ pub mod s3;
 mod slots;
 
 pub use answer::Answer;
+pub use deadline::Deadline;
 pub use error::HandlerError;
 pub use event::Event;
 pub use handler::Reserve;

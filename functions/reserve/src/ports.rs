@@ -33,7 +33,7 @@ pub trait Book: Sync {
 
 /// Where mail is parked.
 pub trait Parked: Sync {
-    /// The keys of a tenant's mail that is parked for this reason, oldest first, so many at most.
+    /// The keys of a tenant's mail that is parked for this reason, oldest first, so many at most; those after this key.
     ///
     /// # Errors
     /// What went wrong.
@@ -41,6 +41,7 @@ pub trait Parked: Sync {
         &self,
         tenant: &TenantName,
         reason: Reason,
+        after: Option<&ParkedKey>,
         most: usize,
     ) -> impl Future<Output = Result<Vec<ParkedKey>, String>> + Send;
 
@@ -48,14 +49,38 @@ pub trait Parked: Sync {
     ///
     /// # Errors
     /// What went wrong.
-    fn fetch(&self, key: &ParkedKey)
-    -> impl Future<Output = Result<Option<String>, String>> + Send;
+    fn fetch(
+        &self,
+        key: &ParkedKey,
+    ) -> impl Future<Output = Result<Option<ParkedMail>, String>> + Send;
 
-    /// Removes a parked mail.
+    /// Removes a parked mail, unless it isn't the one that was fetched under this tag any more.
     ///
     /// # Errors
     /// What went wrong.
-    fn remove(&self, key: &ParkedKey) -> impl Future<Output = Result<(), String>> + Send;
+    fn remove(
+        &self,
+        key: &ParkedKey,
+        tag: &str,
+    ) -> impl Future<Output = Result<Removed, String>> + Send;
+}
+
+/// A parked mail as it was fetched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParkedMail {
+    /// Its envelope, as JSON.
+    pub body: Vec<u8>,
+    /// What tells it from one that is parked in its place later: S3's `ETag`.
+    pub tag: String,
+}
+
+/// What became of a mail that was to be removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Removed {
+    /// It is gone.
+    Gone,
+    /// It was parked anew since it was fetched, and stays.
+    ParkedAnew,
 }
 
 impl Book for Seeded {

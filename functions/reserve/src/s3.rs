@@ -2,13 +2,13 @@
 
 use aws_sdk_s3::{
     Client,
-    config::Builder,
+    config::{Builder, http::HttpResponse},
     error::{DisplayErrorContext, ProvideErrorMetadata, SdkError},
 };
 use sendslot_domain::TenantName;
 use sendslot_runtime::parking::{ParkedKey, Reason, prefix};
 
-use crate::ports::Parked;
+use crate::ports::{Parked, ParkedMail, Removed};
 
 /// The bucket of parked mail.
 #[derive(Clone, Debug)]
@@ -31,12 +31,14 @@ impl Parked for Bucket {
         &self,
         tenant: &TenantName,
         reason: Reason,
+        after: Option<&ParkedKey>,
         most: usize,
     ) -> Result<Vec<ParkedKey>, String> {
         let (prefix, mut keys, mut from) = (prefix(tenant), Vec::new(), None);
         loop {
             let list = self.client.list_objects_v2();
             let list = list.bucket(&self.name).prefix(&prefix);
+            let list = list.set_start_after(after.map(ToString::to_string));
             let page = list.set_continuation_token(from).send().await;
             let page = page.map_err(|e| DisplayErrorContext(&e).to_string())?;
             let found = page.contents().iter().filter_map(|object| object.key());
@@ -54,28 +56,36 @@ impl Parked for Bucket {
         }
     }
 
-    async fn fetch(&self, key: &ParkedKey) -> Result<Option<String>, String> {
+    async fn fetch(&self, key: &ParkedKey) -> Result<Option<ParkedMail>, String> {
         let get = self.client.get_object().bucket(&self.name);
         let object = match get.key(key.to_string()).send().await {
             Ok(object) => object,
             Err(error) if is_gone(&error) => return Ok(None),
             Err(error) => return Err(DisplayErrorContext(&error).to_string()),
         };
+        // Without one it could not be told from a mail that is parked in its place.
+        let tag = object.e_tag.ok_or("S3 gave no ETag")?;
         let bytes = object.body.collect().await.map_err(|e| e.to_string())?;
-        String::from_utf8(bytes.to_vec())
-            .map(Some)
-            .map_err(|_| "it is no UTF-8".to_owned())
+        let body = bytes.to_vec();
+        Ok(Some(ParkedMail { body, tag }))
     }
 
-    async fn remove(&self, key: &ParkedKey) -> Result<(), String> {
+    async fn remove(&self, key: &ParkedKey, tag: &str) -> Result<Removed, String> {
         let delete = self.client.delete_object().bucket(&self.name);
-        delete
-            .key(key.to_string())
-            .send()
-            .await
-            .map(|_| ())
-            .map_err(|error| DisplayErrorContext(&error).to_string())
+        let delete = delete.key(key.to_string()).if_match(tag);
+        match delete.send().await {
+            Ok(_) => Ok(Removed::Gone),
+            Err(error) if is_gone(&error) => Ok(Removed::Gone),
+            Err(error) if is_another(&error) => Ok(Removed::ParkedAnew),
+            Err(error) => Err(DisplayErrorContext(&error).to_string()),
+        }
     }
+}
+
+/// Whether the object isn't the one that was meant: 412, or 409 when it was written at that very moment.
+fn is_another<E>(error: &SdkError<E, HttpResponse>) -> bool {
+    let status = error.raw_response().map(|answer| answer.status().as_u16());
+    matches!(status, Some(409 | 412))
 }
 
 fn is_gone<E: ProvideErrorMetadata, R>(error: &SdkError<E, R>) -> bool {

@@ -8,12 +8,17 @@ use sendslot_schedule::{Ask, Booking, Slot, Standing};
 use crate::{
     answer::{Failure, Outcome, Ticket},
     booking::{self, NotBooked},
+    deadline::Deadline,
     ports::Book,
 };
 
 /// Books a slot for each request; one outcome each, in order. Every request is a slot of its own: whoever
 /// sends the mail sees to it that none goes twice.
-pub(crate) async fn run(schedule: &impl Book, messages: &[String]) -> Vec<(Ticket, Outcome)> {
+pub(crate) async fn run(
+    schedule: &impl Book,
+    messages: &[String],
+    deadline: Deadline,
+) -> Vec<(Ticket, Outcome)> {
     let mut done = Vec::with_capacity(messages.len());
     let mut ready = ByLane::<Vec<(usize, SlotRequest)>>::default();
     for (index, text) in messages.iter().enumerate() {
@@ -31,7 +36,7 @@ pub(crate) async fn run(schedule: &impl Book, messages: &[String]) -> Vec<(Ticke
         priority: asks(&ready.priority),
         bulk: asks(&ready.bulk),
     };
-    match booking::book(schedule, &asks).await {
+    match booking::book(schedule, &asks, deadline.book_by()).await {
         Ok(bookings) => {
             let ByLane { priority, bulk } = bookings;
             let bookings = priority.into_iter().chain(bulk);
@@ -43,12 +48,12 @@ pub(crate) async fn run(schedule: &impl Book, messages: &[String]) -> Vec<(Ticke
         }
         Err(NotBooked { why, undone }) => {
             for lane in Lane::ALL {
-                booking::undo(schedule, lane, undone.get(lane)).await;
+                booking::undo(schedule, lane, undone.get(lane), deadline.undo_by()).await;
             }
             let ready = ready.priority.into_iter().chain(ready.bulk);
             done.extend(ready.map(|(index, request)| {
                 let ticket = ticket(request.send_id, request.lane);
-                let failure = Failure::Schedule(why.to_string());
+                let failure = Failure::Schedule(why.clone());
                 (index, ticket, Outcome::Failed(failure))
             }));
         }

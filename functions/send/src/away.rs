@@ -13,8 +13,9 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::{
     batch::{Batch, time_left},
+    go::Account,
     message::{Fate, Message, Record, add_void, up_to},
-    ports::{Brakes, Claims, Parking, Provider, Slots, Visibility},
+    ports::{Brakes, Claims, Parking, Provider, Sets, Slots, Visibility},
 };
 
 /// How long a message is held that was held so often before.
@@ -25,7 +26,7 @@ pub(crate) fn hold_for(holds: u32) -> Millis {
 
 impl<R, P, Q, B> Batch<'_, R, P, Q, B>
 where
-    R: Claims + Brakes + Slots,
+    R: Claims + Brakes + Slots + Sets,
     P: Provider,
     Q: SendBatch + Visibility,
     B: Parking,
@@ -62,6 +63,7 @@ where
         let pace = self.pace();
         let begun = Instant::now();
         let mut due = begun + up_to_one(pace);
+        let account = Account::default();
         let (mut held, mut stopped) = (Vec::new(), false);
         for message in messages {
             let cost = message.envelope.mail.cost();
@@ -76,7 +78,7 @@ where
             sleep_until(goes).await;
             // Not `goes`: after a slow answer that is past, and what is behind isn't made up for.
             due = Instant::now();
-            stopped = self.send_unclaimed(message).await;
+            stopped = self.send_unclaimed(message, &account).await;
         }
         self.hold_all(held);
     }
@@ -90,10 +92,11 @@ where
     }
 
     /// Answers whether nobody should send for a while: too much was sent, or the account can't.
-    async fn send_unclaimed(&mut self, message: Message) -> bool {
+    async fn send_unclaimed(&mut self, message: Message, account: &Account) -> bool {
         // There is no clock but our own, and nobody looks at it.
         let grant = Moment(self.invocation.now.0);
-        let reply = self.sender.ask(&message.envelope, self.lane, grant).await;
+        let asked = self.sender.ask(&message, self.lane, grant, account);
+        let reply = asked.await;
         self.log(&message.envelope, reply.outcome.code(), Some(&reply));
         let Message {
             record,
@@ -106,7 +109,10 @@ where
         };
         let consequence = reply.outcome.consequence(tries);
         self.metrics.count(consequence.metric, 1);
-        let stop = matches!(consequence.effect, Effect::Block { .. } | Effect::Slow);
+        let stop = matches!(
+            consequence.effect,
+            Effect::Block { .. } | Effect::Slow { .. }
+        );
         match consequence.next {
             Next::Commit => {
                 self.metrics.count("SentUnclaimed", 1);

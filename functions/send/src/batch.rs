@@ -19,11 +19,11 @@
 //! A message comes back by itself (and spends one of its receives) only when SQS fails, or the function does, when there is no time
 //! to claim it, and when another worker holds it; in all other cases a copy takes its place. What has to be known of it travels in the copy.
 
-use std::{collections::HashMap, sync::atomic::AtomicBool, time::Duration};
+use std::{sync::atomic::AtomicBool, time::Duration};
 
 use aws_lambda_events::sqs::{SqsBatchResponse, SqsEvent, SqsMessage};
 use sendslot_domain::{
-    Lane, Millis, Moment, TenantName,
+    Lane, Millis, Moment,
     outcome::{Consequence, Counts, Next, Outcome, Tries},
 };
 use sendslot_mail::{Envelope, Refusal};
@@ -40,9 +40,10 @@ use tokio::time::{Instant, error::Elapsed, sleep, timeout, timeout_at};
 use tracing::{error, info, warn};
 
 use crate::{
-    go::{Granted, Run, Tried},
+    go::{Account, Granted, Run, Tried},
     message::{Fate, Message, Record, add_void, delay_seconds, unused, up_to},
-    ports::{Brakes, Claims, Parking, Provider, Reply, Slots, Visibility},
+    ports::{Brakes, Claims, Parking, Provider, Reply, Sets, Slots, Visibility},
+    tenants::{Known, Tenants},
 };
 
 /// The longest that a message waits for its moment inside an invocation. Further away, it goes back to
@@ -120,7 +121,7 @@ pub struct Sender<R, P, Q, B> {
     pub(crate) queues: Q,
     pub(crate) bucket: B,
     pub(crate) settings: SendSettings,
-    pub(crate) configuration_sets: HashMap<TenantName, Option<String>>,
+    pub(crate) tenants: Tenants,
 }
 
 /// What is known of the invocation that a batch came with.
@@ -136,24 +137,21 @@ pub struct Invocation {
 
 impl<R, P, Q, B> Sender<R, P, Q, B>
 where
-    R: Claims + Brakes + Slots,
+    R: Claims + Brakes + Slots + Sets,
     P: Provider,
     Q: SendBatch + Visibility,
     B: Parking,
 {
     /// A sender with these parts.
     pub fn new(redis: R, provider: P, queues: Q, bucket: B, settings: SendSettings) -> Self {
-        let tenants = settings.common.seed.tenants.iter().cloned();
-        let configuration_sets = tenants
-            .map(|tenant| (tenant.name, tenant.configuration_set))
-            .collect();
+        let tenants = Tenants::new(&settings.common.seed);
         Self {
             redis,
             provider,
             queues,
             bucket,
             settings,
-            configuration_sets,
+            tenants,
         }
     }
 
@@ -193,6 +191,7 @@ where
             spare: Vec::new(),
         };
         let messages = batch.take_in(event.records);
+        let messages = batch.whose(messages).await;
         let granted = batch.claim(messages).await;
         batch.send(granted).await;
         let settled_by = Instant::now() + SETTLED_AFTER;
@@ -202,6 +201,7 @@ where
         } else {
             let homeless = std::mem::take(&mut batch.homeless);
             batch.hold_all(homeless.into_iter().map(|h| h.message).collect());
+            batch.void_dead_letters();
         }
         batch.park().await;
         let response = batch.settle(settled_by).await;
@@ -240,7 +240,7 @@ pub(crate) struct Batch<'a, R, P, Q, B> {
 
 impl<R, P, Q, B> Batch<'_, R, P, Q, B>
 where
-    R: Claims + Brakes + Slots,
+    R: Claims + Brakes + Slots + Sets,
     P: Provider,
     Q: SendBatch + Visibility,
     B: Parking,
@@ -257,22 +257,38 @@ where
                         reason: "bad_envelope",
                         detail: error.to_string(),
                         unused: None,
+                        claimed: None,
                     };
                     self.settled.push((record, fate));
                     continue;
                 }
             };
             let expired = self.is_expired(&envelope);
-            let message = Message::new(record, envelope, expired);
-            let tenants = &self.sender.configuration_sets;
-            if tenants.contains_key(&message.envelope.tenant) {
-                messages.push(message);
-            } else {
-                let unused = message.unused();
-                self.unknown_tenant(message, unused);
-            }
+            messages.push(Message::new(record, envelope, expired));
         }
         messages
+    }
+
+    /// Finds out through which configuration set each goes, and settles those whose tenant nobody knows.
+    async fn whose(&mut self, messages: Vec<Message>) -> Vec<Message> {
+        let tenants = messages.iter().map(|message| &message.envelope.tenant);
+        let known = self.sender.tenants.of(&self.sender.redis, tenants).await;
+        let (mut theirs, mut not_told) = (Vec::with_capacity(messages.len()), Vec::new());
+        for mut message in messages {
+            match known.get(&message.envelope.tenant) {
+                Some(Known::As(set)) => {
+                    message.configuration_set.clone_from(set);
+                    theirs.push(message);
+                }
+                Some(Known::Unknown) => {
+                    let unused = message.unused();
+                    self.unknown_tenant(message, unused);
+                }
+                Some(Known::NotTold) | None => not_told.push(message),
+            }
+        }
+        self.hold_all(not_told);
+        theirs
     }
 
     /// Claims all messages in one round trip; what may not go now is settled or waits for a new slot.
@@ -303,6 +319,8 @@ where
         let claims = match timeout_at(self.invocation.deadline - CLOSING, claim).await {
             Ok(Ok(claims)) => claims,
             failed => {
+                // Reached, and not filled yet: whoever fills it knows who is paused, and nothing goes before.
+                let is_empty = matches!(failed, Ok(Err(ScheduleError::NoBudget(_))));
                 let error = failure(failed);
                 error!(error, messages = messages.len(), "Redis can't be used");
                 self.metrics.count("RedisDown", 0);
@@ -310,7 +328,11 @@ where
                     // If only the answer was lost, the claim is given up as soon as may be.
                     self.end(envelope, Ending::Free);
                 }
-                self.without_redis(messages).await;
+                if is_empty {
+                    self.hold_all(messages);
+                } else {
+                    self.without_redis(messages).await;
+                }
                 return Vec::new();
             }
         };
@@ -402,6 +424,7 @@ where
                     reason: "send_id_conflict",
                     detail,
                     unused,
+                    claimed: None,
                 }
             }
         };
@@ -422,6 +445,7 @@ where
             record,
             mut envelope,
             expired,
+            ..
         } = message;
         if age < confirmation {
             envelope.cells = Vec::new();
@@ -471,6 +495,7 @@ where
             terms: self.terms(),
             deadline: self.invocation.deadline,
             stop: AtomicBool::new(false),
+            account: Account::default(),
         };
         for (granted, tried) in run.all(granted).await {
             let Granted {
@@ -521,6 +546,7 @@ where
                     reason,
                     detail: format!("{}: {said}", reply.outcome.code()),
                     unused: None,
+                    claimed: Some(Box::new(message.envelope)),
                 }
             }
             Next::Park => {
@@ -595,6 +621,31 @@ where
             .count();
         self.metrics.count("SentUncommitted", count);
         false
+    }
+
+    /// The claims of what goes to the dead-letter queue could not be given up: their messages say that nothing was sent, so
+    /// that a redrive isn't stopped by them.
+    fn void_dead_letters(&mut self) {
+        for (record, fate) in &mut self.settled {
+            let Fate::DeadLetter {
+                claimed: Some(envelope),
+                ..
+            } = fate
+            else {
+                continue;
+            };
+            // What was uncertain before stays so: the claim says no more than that.
+            if envelope.uncertain {
+                continue;
+            }
+            add_void(envelope, &self.invocation.id);
+            match envelope.to_json() {
+                Ok(body) => record.body = body,
+                Err(error) => {
+                    error!(send_id = %envelope.send_id, %error, "writing an envelope failed");
+                }
+            }
+        }
     }
 
     /// Gives a new slot to each message that needs one, in one round trip.
@@ -718,6 +769,8 @@ where
             reason,
             detail,
             unused,
+            // Nobody holds a claim of it: it had none, or that was given up before its new slot was asked for.
+            claimed: None,
         };
         self.settled.push((message.record, fate));
     }
@@ -733,6 +786,7 @@ where
             tenant,
             send_id,
             how,
+            cost: envelope.mail.cost(),
         });
     }
 

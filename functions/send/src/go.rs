@@ -5,14 +5,17 @@ use std::{
     time::Duration,
 };
 
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use sendslot_domain::{
     Lane, Millis, Moment,
     outcome::{Effect, LONGEST_PAUSE, Outcome, Tries},
 };
 use sendslot_mail::Envelope;
 use sendslot_schedule::{Claim, Terms};
-use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio::{
+    sync::OnceCell,
+    time::{Instant, sleep_until, timeout, timeout_at},
+};
 use tracing::warn;
 
 use crate::{
@@ -25,6 +28,9 @@ use crate::{
 const LATE: Duration = Duration::from_millis(250);
 /// The longest that drawing a new grant, or telling Redis what a send means for others, may take.
 const CALL_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// Why nobody sends when the provider has said for how long.
+const RETRY_AFTER: &str = "retry_after";
 
 /// A message that may go.
 pub(crate) struct Granted {
@@ -54,6 +60,27 @@ pub(crate) struct Run<'a, R, P, Q, B> {
     pub(crate) deadline: Instant,
     /// Nobody may send any more.
     pub(crate) stop: AtomicBool,
+    pub(crate) account: Account,
+}
+
+/// Whether the account may send, asked for once in a batch, and only if somebody wants to know. (SES answers that question
+/// once a second.) Nothing in it: SES didn't say.
+#[derive(Debug, Default)]
+pub(crate) struct Account(OnceCell<Option<bool>>);
+
+impl Account {
+    /// What the provider says, at the moment `by` at the latest. Whoever comes first asks; the others wait for its answer.
+    async fn sends(&self, provider: &impl Provider, by: Instant) -> Option<bool> {
+        // Within the cell, so that an answer that doesn't come is one, too, and isn't asked for again.
+        let asked = async || {
+            timeout_at(by, provider.account_sends())
+                .await
+                .ok()
+                .flatten()
+        };
+        let told = timeout_at(by, self.0.get_or_init(asked)).await;
+        told.ok().copied().flatten()
+    }
 }
 
 impl<R: Claims + Brakes, P: Provider, Q, B> Run<'_, R, P, Q, B> {
@@ -81,9 +108,10 @@ impl<R: Claims + Brakes, P: Provider, Q, B> Run<'_, R, P, Q, B> {
         if self.stop.load(Ordering::Relaxed) {
             return Tried::Stopped;
         }
-        let envelope = &granted.message.envelope;
-        let reply = self.sender.ask(envelope, self.lane, granted.grant).await;
-        self.tell(envelope, granted.grant, reply.outcome).await;
+        let (message, lane, grant) = (&granted.message, self.lane, granted.grant);
+        let reply = self.sender.ask(message, lane, grant, &self.account).await;
+        self.tell(&message.envelope, granted.grant, reply.outcome)
+            .await;
         let late = start.saturating_duration_since(granted.due);
         let late = u64::try_from(late.as_millis()).map_or(Millis::default(), Millis);
         Tried::Answered { reply, late }
@@ -117,7 +145,22 @@ impl<R: Claims + Brakes, P: Provider, Q, B> Run<'_, R, P, Q, B> {
         let redis = &self.sender.redis;
         let told = match outcome.consequence(Tries::default()).effect {
             Effect::None => return,
-            Effect::Slow => timeout(CALL_TIMEOUT, redis.slow(granted, envelope.mail.cost())).await,
+            Effect::Slow { stay_away } => {
+                let slow = redis.slow(granted, envelope.mail.cost());
+                let block = async {
+                    let Some(length) = stay_away else {
+                        return Ok(());
+                    };
+                    self.stop.store(true, Ordering::Relaxed);
+                    // Just that long, however often: the provider has said when.
+                    redis.block(length, length, RETRY_AFTER).await
+                };
+                let both = async {
+                    let (slow, block) = join(slow, block).await;
+                    slow.and(block)
+                };
+                timeout(CALL_TIMEOUT, both).await
+            }
             Effect::Block { length, reason } => {
                 self.stop.store(true, Ordering::Relaxed);
                 timeout(CALL_TIMEOUT, redis.block(length, LONGEST_PAUSE, reason)).await
@@ -142,23 +185,26 @@ impl<R: Claims + Brakes, P: Provider, Q, B> Run<'_, R, P, Q, B> {
 
 impl<R, P: Provider, Q, B> Sender<R, P, Q, B> {
     /// Sends one mail and says what came of it, within [`SEND_TIMEOUT`].
-    pub(crate) async fn ask(&self, envelope: &Envelope, lane: Lane, grant: Moment) -> Reply {
+    pub(crate) async fn ask(
+        &self,
+        message: &Message,
+        lane: Lane,
+        grant: Moment,
+        account: &Account,
+    ) -> Reply {
         let outgoing = Outgoing {
-            envelope,
+            envelope: &message.envelope,
             lane,
             grant,
-            configuration_set: self
-                .configuration_sets
-                .get(&envelope.tenant)
-                .and_then(Option::as_deref),
+            configuration_set: message.configuration_set.as_deref(),
         };
         let by = Instant::now() + SEND_TIMEOUT;
         let mut reply = self.provider.send(&outgoing).await;
         if reply.outcome == Outcome::Paused {
-            reply.outcome = match timeout_at(by, self.provider.account_sends()).await {
-                Ok(Some(true)) => Outcome::SetPaused,
-                Ok(Some(false)) => Outcome::AccountPaused,
-                Ok(None) | Err(_) => Outcome::Paused,
+            reply.outcome = match account.sends(&self.provider, by).await {
+                Some(true) => Outcome::SetPaused,
+                Some(false) => Outcome::AccountPaused,
+                None => Outcome::Paused,
             };
         }
         reply

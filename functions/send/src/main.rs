@@ -16,8 +16,8 @@ async fn main() -> Result<(), Error> {
     logs::init();
     let settings = SendSettings::from_env()?;
     let service = settings.common.service.clone();
-    let redis = Seeded::connect(&settings.common)?;
     let config = aws::config(RetryConfig::standard()).await;
+    let redis = Seeded::connect(&settings.common, &config)?;
     let provider = Ses::new((&config).into(), SEND_TIMEOUT);
     let queues = aws_sdk_sqs::Client::new(&config);
     let bucket = Bucket::new((&config).into(), settings.common.parking_bucket.clone());

@@ -35,6 +35,8 @@ pub(crate) struct Message {
     pub(crate) envelope: Envelope,
     /// Whether it is of no more use.
     pub(crate) expired: bool,
+    /// The configuration set that it goes through, if any.
+    pub(crate) configuration_set: Option<String>,
 }
 
 impl Message {
@@ -43,11 +45,14 @@ impl Message {
         if let Some(before) = record.received_before {
             let known = envelope.suspect_since.unwrap_or(before);
             envelope.suspect_since = Some(known.min(before));
+            // That was leave for one send, which may have begun.
+            envelope.resend = false;
         }
         Self {
             record,
             envelope,
             expired,
+            configuration_set: None,
         }
     }
 
@@ -115,6 +120,8 @@ pub(crate) enum Fate {
         detail: String,
         /// What to give back then.
         unused: Option<Unused>,
+        /// What is known of it, if it was claimed: should that claim be left standing, the dead letter must say so.
+        claimed: Option<Box<Envelope>>,
     },
     /// Put `message` on the send queue in its place.
     Again {

@@ -61,6 +61,15 @@ pub trait Brakes: Sync {
     ) -> impl Future<Output = Result<(), ScheduleError>> + Send;
 }
 
+/// Whose mail may go.
+pub trait Sets: Sync {
+    /// The configuration sets of tenants, as [`sendslot_schedule::Schedule::sets`] says.
+    fn sets(
+        &self,
+        tenants: &[TenantName],
+    ) -> impl Future<Output = Result<Vec<Option<Option<String>>>, ScheduleError>> + Send;
+}
+
 /// Slots for what has to go another time.
 pub trait Slots: Sync {
     /// Books in one round trip, one answer each, as [`sendslot_schedule::Schedule::book`] does.
@@ -113,7 +122,7 @@ impl Brakes for Seeded {
         tracing::warn!(
             factor,
             of = sendslot_domain::budget::FACTOR_ONE,
-            "throttled: the rate is cut"
+            "throttled: the rate will be cut by what was accepted"
         );
         Ok(())
     }
@@ -141,6 +150,16 @@ impl Brakes for Seeded {
             .await?;
         tracing::warn!(%tenant, reason, seconds = length.whole_secs(), "taken to be paused");
         Ok(())
+    }
+}
+
+impl Sets for Seeded {
+    async fn sets(
+        &self,
+        tenants: &[TenantName],
+    ) -> Result<Vec<Option<Option<String>>>, ScheduleError> {
+        self.call(|schedule| async move { schedule.sets(tenants).await })
+            .await
     }
 }
 

@@ -46,11 +46,14 @@ impl Ses {
     /// whose first answer was lost.
     #[must_use]
     pub fn new(config: Builder, within: Duration) -> Self {
-        // Merged into what `config` has, so that its time-out for connecting stays.
-        let timeouts = TimeoutConfig::builder().operation_timeout(within).build();
+        // Merged into what `config` has, so that its time-out for connecting stays; that of an attempt is for calls that may
+        // be made twice.
+        let timeouts = TimeoutConfig::builder()
+            .operation_attempt_timeout(within)
+            .operation_timeout(within);
         let config = config
             .retry_config(RetryConfig::disabled())
-            .timeout_config(timeouts);
+            .timeout_config(timeouts.build());
         Self {
             client: Client::from_conf(config.build()),
         }

@@ -7,9 +7,8 @@ use futures_util::future::join_all;
 use sendslot_domain::Millis;
 use sendslot_mail::Envelope;
 use sendslot_runtime::{
-    Queue,
     parking::{ParkedKey, Reason},
-    queue::{self, Attribute, NotSent, SendBatch},
+    queue::{self, Attribute, NotSent, SendBatch, send_all},
 };
 use sendslot_schedule::Unused;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -166,6 +165,7 @@ impl<R, P, Q: SendBatch + Visibility, B: Parking> Batch<'_, R, P, Q, B> {
                     reason,
                     detail,
                     unused,
+                    claimed: _,
                 } => {
                     dead.messages.push(dead_letter(record.body, reason, detail));
                     dead.of.push(Put {
@@ -188,8 +188,8 @@ impl<R, P, Q: SendBatch + Visibility, B: Parking> Batch<'_, R, P, Q, B> {
                         .unwrap_or_else(|_| Err(LATE.to_owned())),
                 }
             },
-            put_all(queues, send_queue, &again.messages, by),
-            put_all(
+            send_all(queues, send_queue, &again.messages, by),
+            send_all(
                 queues,
                 settings.send_dlqs.get(self.lane),
                 &dead.messages,
@@ -225,19 +225,6 @@ fn key(envelope: &Envelope, reason: Reason) -> String {
         send_id: envelope.send_id.clone(),
     }
     .to_string()
-}
-
-/// Puts messages on a queue; one outcome each, at the moment `by` at the latest.
-async fn put_all(
-    queues: &impl SendBatch,
-    queue: &Queue,
-    messages: &[queue::Message],
-    by: Instant,
-) -> Vec<Result<(), NotSent>> {
-    let late = |_| vec![Err(NotSent::Call(LATE.to_owned())); messages.len()];
-    timeout_at(by, queue::send_all(queues, queue, messages))
-        .await
-        .unwrap_or_else(late)
 }
 
 fn dead_letter(body: String, reason: &'static str, detail: String) -> queue::Message {

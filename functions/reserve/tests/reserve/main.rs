@@ -4,9 +4,11 @@
 mod away;
 mod batch;
 mod blocked;
+mod deadline;
 mod direct;
 mod events;
 mod redelivered;
 mod release;
 mod rig;
+mod s3;
 mod slots;

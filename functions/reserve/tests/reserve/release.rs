@@ -53,6 +53,24 @@ fn answer(released: usize, refused: usize, left: bool, retry_after_ms: u64) -> V
     json!({ "released": released, "refused": refused, "left": left, "retry_after_ms": retry_after_ms })
 }
 
+/// The same, with these reasons of what was refused.
+fn because(mut answer: Value, reasons: &Value) -> Value {
+    answer["reasons"] = reasons.clone();
+    answer
+}
+
+/// The same, to go on after this.
+fn after(mut answer: Value, key: &ParkedKey) -> Value {
+    answer["after"] = key.to_string().into();
+    answer
+}
+
+/// Releases after what an answer said.
+async fn go_on(rig: &Rig, mut ask: Value, told: &Value) -> Value {
+    ask["after"] = told["after"].clone();
+    rig.release(ask).await.expect("an answer")
+}
+
 fn waits(delay: u64, place: u64) -> Booking {
     Booking::Wait(Wait {
         delay: Millis(delay),
@@ -90,6 +108,14 @@ async fn a_wrong_release_is_told_what_is_wrong_and_does_nothing() {
         (
             json!({ "tenant": "acme", "most": 1001 }),
             "release: most 1001: give 1 to 1000",
+        ),
+        (
+            json!({ "tenant": "acme", "after": "acme/1.json" }),
+            "release: after \"acme/1.json\": give what",
+        ),
+        (
+            json!({ "tenant": "acme", "after": "parked/beta/1-paused-bulk-a.json" }),
+            "release: after \"parked/beta/1-paused-bulk-a.json\": give what",
         ),
     ] {
         let error: HandlerError = rig.release(wrong).await.expect_err(told);
@@ -190,9 +216,8 @@ async fn both_lanes_go_each_on_its_own_queue_with_its_own_slots() {
         sent.map(|(e, delay)| {
             assert_eq!(e.lane, lane, "as its key says");
             assert_eq!(e.cells, [(e.slot.cell(), 1)]);
-            // Not before its object is removed.
-            assert_eq!(delay, 15);
-            (e.send_id.to_string(), NOW.until(e.slot).whole_secs())
+            assert_eq!(u64::from(delay), NOW.until(e.slot).whole_secs());
+            (e.send_id.to_string(), u64::from(delay))
         })
         .collect()
     };
@@ -310,8 +335,119 @@ async fn what_the_schedule_refuses_stays_and_is_counted() {
         paused(&rig, &format!("m{n}"), Lane::Bulk, 100 - n);
     }
     let told = rig.release(release("paused", 9)).await.expect("an answer");
-    assert_eq!(told, answer(1, 2, false, 0));
+    let reasons = json!({ "unknown_tenant": 1, "over_cap": 1 });
+    assert_eq!(told, because(answer(1, 2, false, 0), &reasons));
     assert_eq!(rig.parked(), ["m0", "m1"]);
+}
+
+/// The schedule refuses whoever costs more than one.
+fn costly(ask: &Ask) -> Booking {
+    if ask.cost > 1 {
+        Booking::OverCap
+    } else {
+        slot(Millis(1000), ask.cost)
+    }
+}
+
+/// acme's mail that costs two.
+fn for_two(rig: &Rig, send_id: &str, age: u64) -> ParkedKey {
+    let key = key(send_id, Reason::Paused, Lane::Bulk, age);
+    let mut envelope = envelope(&key);
+    envelope.mail.cc.push("ann@example.com".into());
+    rig.park(&key, Some(&envelope.to_json().expect("JSON")));
+    key
+}
+
+#[tokio::test]
+async fn what_stays_refused_is_got_past_in_one_call() {
+    let rig = booking(|_, ask| costly(ask));
+    for n in 0..30 {
+        for_two(&rig, &format!("costly{n}"), 1000 - n);
+    }
+    rig.park(&key("damaged", Reason::Paused, Lane::Bulk, 500), Some("{"));
+    let bytes = key("bytes", Reason::Paused, Lane::Bulk, 499);
+    rig.park_bytes(&bytes, b"{\"v\": 1, \xff}");
+    let large = key("large", Reason::Paused, Lane::Bulk, 498);
+    let mut envelope = envelope(&large);
+    envelope.fingerprint = "f".repeat(1_048_576);
+    rig.park(&large, Some(&envelope.to_json().expect("JSON")));
+    for n in 0..3 {
+        paused(&rig, &format!("good{n}"), Lane::Bulk, 100 - n);
+    }
+    let told = rig.release(release("paused", 2)).await.expect("an answer");
+    let reasons = json!({ "over_cap": 30, "unreadable": 2, "too_large": 1 });
+    let second = key("good1", Reason::Paused, Lane::Bulk, 99);
+    let expected = because(answer(2, 33, true, 0), &reasons);
+    assert_eq!(told, after(expected, &second));
+    let sent = rig.sent(Lane::Bulk);
+    let ids: Vec<_> = sent.iter().map(|e| e.send_id.as_str()).collect();
+    assert_eq!(ids, ["good0", "good1"]);
+
+    // The next call goes on there, and says where, too.
+    rig.steps();
+    let told = go_on(&rig, release("paused", 2), &told).await;
+    assert_eq!(told, answer(1, 0, false, 0));
+    let fetched = |step: &String| step.starts_with("fetch");
+    let looked = rig.steps().into_iter().filter(fetched).count();
+    assert_eq!(looked, 1, "what was refused isn't looked at again");
+    assert_eq!(rig.parked().len(), 33);
+}
+
+#[tokio::test]
+async fn a_call_looks_at_so_many_and_the_next_goes_on_behind_them() {
+    let rig = booking(|_, ask| costly(ask));
+    for n in 0..1100 {
+        for_two(&rig, &format!("costly{n}"), 10_000 - n);
+    }
+    let good = paused(&rig, "good", Lane::Bulk, 1);
+    paused(&rig, "better", Lane::Bulk, 0);
+    let told = rig.release(release("paused", 1)).await;
+    let told = told.expect("an answer");
+    assert_eq!(
+        (&told["released"], &told["left"]),
+        (&json!(0), &json!(true))
+    );
+    assert_eq!(
+        (&told["refused"], &told["reasons"]),
+        (&json!(999), &json!({ "over_cap": 999 }))
+    );
+    let told = go_on(&rig, release("paused", 1), &told).await;
+    let expected = because(answer(1, 101, true, 0), &json!({ "over_cap": 101 }));
+    assert_eq!(told, after(expected, &good));
+    let told = go_on(&rig, release("paused", 1), &told).await;
+    assert_eq!(told, answer(1, 0, false, 0));
+    assert_eq!(rig.parked().len(), 1100);
+}
+
+#[tokio::test]
+async fn what_has_to_wait_is_asked_for_again_though_some_before_it_are_refused() {
+    let rig = booking(|n, ask| match n {
+        0 | 1 => Booking::OverCap,
+        3 => waits(7000, 70),
+        _ => slot(Millis(1000), ask.cost),
+    });
+    let keys: Vec<_> = (0..5)
+        .map(|n| paused(&rig, &format!("m{n}"), Lane::Bulk, 100 - n))
+        .collect();
+    // Two at a time: m0 and m1, m2 and m3.
+    let told = rig.release(release("paused", 2)).await.expect("an answer");
+    let expected = because(answer(1, 2, true, 7000), &json!({ "over_cap": 2 }));
+    assert_eq!(told, after(expected, &keys[1]), "not after what waits");
+    assert_eq!(rig.parked(), ["m0", "m1", "m3", "m4"]);
+    let told = go_on(&rig, release("paused", 9), &told).await;
+    assert_eq!(told, answer(2, 0, false, 0));
+}
+
+#[tokio::test]
+async fn a_mail_that_is_parked_anew_before_its_object_is_removed_stays() {
+    let again = key("m", Reason::Paused, Lane::Bulk, 9);
+    let rig = Rig::new().parking_anew(&again, "the new one");
+    paused(&rig, "m", Lane::Bulk, 9);
+    let told = rig.release(release("paused", 9)).await.expect("an answer");
+    assert_eq!(told, answer(1, 0, false, 0));
+    assert_eq!(rig.object(&again).as_deref(), Some("the new one"));
+    let steps = rig.steps();
+    assert_eq!(steps.last().map(String::as_str), Some("remove m"));
 }
 
 #[tokio::test]
@@ -321,7 +457,8 @@ async fn what_its_queue_does_not_take_stays_and_gives_its_slot_back() {
         paused(&rig, &format!("m{n}"), Lane::Bulk, 100 - n);
     }
     let told = rig.release(release("paused", 9)).await.expect("an answer");
-    assert_eq!(told, answer(2, 0, true, 0));
+    let expected = because(answer(2, 1, false, 0), &json!({ "not_queued": 1 }));
+    assert_eq!(told, expected);
     assert_eq!(rig.parked(), ["m1"]);
     assert_eq!(
         rig.released(),
@@ -354,7 +491,8 @@ async fn what_can_not_be_read_stays_and_what_has_vanished_is_nothing() {
     rig.park(&key("gone", Reason::Paused, Lane::Bulk, 20), None);
     paused(&rig, "good", Lane::Bulk, 10);
     let told = rig.release(release("paused", 9)).await.expect("an answer");
-    assert_eq!(told, answer(1, 3, false, 0));
+    let expected = because(answer(1, 3, false, 0), &json!({ "unreadable": 3 }));
+    assert_eq!(told, expected);
     assert_eq!(rig.parked(), ["damaged", "newer", "request", "gone"]);
     assert_eq!(rig.sent(Lane::Bulk)[0].send_id.as_str(), "good");
 }

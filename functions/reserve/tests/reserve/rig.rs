@@ -1,13 +1,14 @@
 //! A schedule, queues and a bucket that are kept in memory, and a function that works on them.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap},
     sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
 };
 
 use reserve::{
-    Answer, Event, HandlerError, Reserve,
-    ports::{Book, Parked},
+    Answer, Deadline, Event, HandlerError, Reserve,
+    ports::{Book, Parked, ParkedMail, Removed},
 };
 use sendslot_domain::{Lane, Millis, Moment, TenantName};
 use sendslot_mail::Envelope;
@@ -18,6 +19,7 @@ use sendslot_runtime::{
 };
 use sendslot_schedule::{Ask, Booking, ScheduleError, Slot, Unused};
 use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
 
 type Booked = dyn Fn(usize, Lane, &Ask) -> Booking + Send + Sync;
 type Sent = dyn Fn(&str, usize, &[&Message]) -> Result<Vec<Failed>, String> + Send + Sync;
@@ -25,6 +27,11 @@ type Sent = dyn Fn(&str, usize, &[&Message]) -> Result<Vec<Failed>, String> + Se
 pub(crate) type Release = (Lane, Vec<Unused>);
 /// What was done, in order, over all fakes.
 type Steps = Arc<Mutex<Vec<String>>>;
+/// How long a call takes, by its name: `book`, `release`, `resume`, `put`, `list`, `fetch` or `remove`.
+type Takes = Arc<Mutex<HashMap<&'static str, Duration>>>;
+/// Parked mail by its key, as a bucket lists it, and how manieth it is that was parked. Nothing in place of a body is gone when
+/// it is fetched.
+type Objects = Arc<Mutex<BTreeMap<String, (Option<Vec<u8>>, usize)>>>;
 
 /// The moment of every test: 2026-11-30 17:30 UTC.
 pub(crate) const NOW: Moment = Moment(1_796_059_800_000);
@@ -33,6 +40,7 @@ pub(crate) const NOW: Moment = Moment(1_796_059_800_000);
 pub(crate) struct FakeSchedule {
     answer: Box<Booked>,
     steps: Steps,
+    takes: Takes,
     /// The lanes that can't be booked. With both, Redis can't be used at all.
     pub(crate) down: Mutex<Vec<Lane>>,
     /// The asks of each call.
@@ -47,6 +55,7 @@ impl Book for &FakeSchedule {
             return Err(ScheduleError::NoBudget("{ses}".into()));
         }
         locked(&self.steps).push(format!("book {lane}"));
+        pass(&self.takes, "book").await;
         let mut calls = locked(&self.calls);
         let before: usize = calls.iter().map(|(_, asks)| asks.len()).sum();
         calls.push((lane, asks.to_vec()));
@@ -57,6 +66,7 @@ impl Book for &FakeSchedule {
     }
 
     async fn release(&self, lane: Lane, unused: &[Unused]) -> Result<(), ScheduleError> {
+        pass(&self.takes, "release").await;
         locked(&self.released).push((lane, unused.to_vec()));
         Ok(())
     }
@@ -66,6 +76,7 @@ impl Book for &FakeSchedule {
             return Err(ScheduleError::NoBudget("{ses}".into()));
         }
         locked(&self.steps).push(format!("resume {tenant}"));
+        pass(&self.takes, "resume").await;
         Ok(())
     }
 }
@@ -74,6 +85,7 @@ impl Book for &FakeSchedule {
 pub(crate) struct FakeQueues {
     answer: Box<Sent>,
     steps: Steps,
+    takes: Takes,
     /// Each call: the queue's name, and its messages.
     pub(crate) calls: Mutex<Vec<(String, Vec<Message>)>>,
 }
@@ -93,6 +105,7 @@ impl SendBatch for &FakeQueues {
         assert!(bytes <= 1_048_576, "{bytes} bytes in one call");
         assert!(messages.iter().all(|message| message.delay_seconds <= 900));
         locked(&self.steps).push(format!("put {}", queue.name()));
+        pass(&self.takes, "put").await;
         let mut calls = locked(&self.calls);
         let number = calls.len();
         let kept = messages.iter().map(|message| (*message).clone()).collect();
@@ -101,20 +114,22 @@ impl SendBatch for &FakeQueues {
     }
 }
 
-/// Parked mail by its key, as a bucket lists it. Nothing in place of a body is gone when it is fetched.
+/// Lists, gives and removes parked mail.
 pub(crate) struct FakeBucket {
     steps: Steps,
-    objects: Mutex<BTreeMap<String, Option<String>>>,
+    takes: Takes,
+    objects: Objects,
     /// What can't be done: `list`, `fetch` or `remove`.
     fails: &'static str,
 }
 
 impl FakeBucket {
-    fn step(&self, what: &str, of: impl std::fmt::Display) -> Result<(), String> {
+    async fn step(&self, what: &str, of: &str) -> Result<(), String> {
         if self.fails == what {
             return Err(format!("no {what} today"));
         }
         locked(&self.steps).push(format!("{what} {of}"));
+        pass(&self.takes, what).await;
         Ok(())
     }
 }
@@ -124,29 +139,40 @@ impl Parked for &FakeBucket {
         &self,
         tenant: &TenantName,
         reason: Reason,
+        after: Option<&ParkedKey>,
         most: usize,
     ) -> Result<Vec<ParkedKey>, String> {
-        self.step("list", tenant)?;
+        self.step("list", tenant.as_str()).await?;
         let objects = locked(&self.objects);
+        let after = after.map(ToString::to_string).unwrap_or_default();
         let here = objects
             .keys()
-            .filter(|key| key.starts_with(&prefix(tenant)));
+            .filter(|key| **key > after && key.starts_with(&prefix(tenant)));
         let keys = here.map(|key| key.parse::<ParkedKey>().expect("a key"));
         Ok(keys.filter(|key| key.reason == reason).take(most).collect())
     }
 
-    async fn fetch(&self, key: &ParkedKey) -> Result<Option<String>, String> {
-        self.step("fetch", &key.send_id)?;
-        Ok(locked(&self.objects)
-            .get(&key.to_string())
-            .cloned()
-            .flatten())
+    async fn fetch(&self, key: &ParkedKey) -> Result<Option<ParkedMail>, String> {
+        self.step("fetch", key.send_id.as_str()).await?;
+        let found = locked(&self.objects).get(&key.to_string()).cloned();
+        Ok(found.and_then(|(body, number)| {
+            let tag = number.to_string();
+            body.map(|body| ParkedMail { body, tag })
+        }))
     }
 
-    async fn remove(&self, key: &ParkedKey) -> Result<(), String> {
-        self.step("remove", &key.send_id)?;
-        locked(&self.objects).remove(&key.to_string());
-        Ok(())
+    async fn remove(&self, key: &ParkedKey, tag: &str) -> Result<Removed, String> {
+        self.step("remove", key.send_id.as_str()).await?;
+        let mut objects = locked(&self.objects);
+        let key = key.to_string();
+        if objects
+            .get(&key)
+            .is_some_and(|(_, number)| number.to_string() != tag)
+        {
+            return Ok(Removed::ParkedAnew);
+        }
+        objects.remove(&key);
+        Ok(Removed::Gone)
     }
 }
 
@@ -156,6 +182,9 @@ pub(crate) struct Rig {
     pub(crate) queues: FakeQueues,
     bucket: FakeBucket,
     steps: Steps,
+    takes: Takes,
+    /// How much time each invocation has.
+    pub(crate) time: Duration,
     slots_only: bool,
     redis_down: &'static str,
 }
@@ -163,10 +192,11 @@ pub(crate) struct Rig {
 impl Rig {
     /// Every message is booked a second ahead of the one before, beginning in a second.
     pub(crate) fn new() -> Self {
-        let steps = Steps::default();
+        let (steps, takes) = (Steps::default(), Takes::default());
         Self {
             schedule: FakeSchedule {
                 steps: steps.clone(),
+                takes: takes.clone(),
                 answer: Box::new(|number, _, ask| {
                     slot(Millis::from_secs(number as u64 + 1), ask.cost)
                 }),
@@ -177,14 +207,18 @@ impl Rig {
             queues: FakeQueues {
                 answer: Box::new(|_, _, _| Ok(Vec::new())),
                 steps: steps.clone(),
+                takes: takes.clone(),
                 calls: Mutex::default(),
             },
             bucket: FakeBucket {
                 steps: steps.clone(),
-                objects: Mutex::default(),
+                takes: takes.clone(),
+                objects: Objects::default(),
                 fails: "",
             },
             steps,
+            takes,
+            time: Duration::from_secs(30),
             slots_only: true,
             redis_down: "hold",
         }
@@ -210,7 +244,45 @@ impl Rig {
 
     /// Parks an object; with nothing in it, it is listed but gone.
     pub(crate) fn park(&self, key: &ParkedKey, body: Option<&str>) {
-        locked(&self.bucket.objects).insert(key.to_string(), body.map(str::to_owned));
+        park(
+            &self.bucket.objects,
+            key,
+            body.map(|body| body.as_bytes().to_vec()),
+        );
+    }
+
+    /// Parks bytes.
+    pub(crate) fn park_bytes(&self, key: &ParkedKey, bytes: &[u8]) {
+        park(&self.bucket.objects, key, Some(bytes.to_vec()));
+    }
+
+    /// A worker parks this mail anew as soon as it is on its queue.
+    pub(crate) fn parking_anew(self, key: &ParkedKey, body: &str) -> Self {
+        let (objects, key, body) = (self.bucket.objects.clone(), key.clone(), body.to_owned());
+        self.answering(move |_, _, _| {
+            park(&objects, &key, Some(body.clone().into_bytes()));
+            Ok(Vec::new())
+        })
+    }
+
+    /// What is parked under this key.
+    pub(crate) fn object(&self, key: &ParkedKey) -> Option<String> {
+        let (body, _) = locked(&self.bucket.objects)
+            .get(&key.to_string())
+            .cloned()?;
+        body.map(|body| String::from_utf8(body).expect("text"))
+    }
+
+    /// Such a call takes so long.
+    pub(crate) fn taking(self, what: &'static str, long: Duration) -> Self {
+        locked(&self.takes).insert(what, long);
+        self
+    }
+
+    /// An invocation has so much time.
+    pub(crate) fn within(mut self, time: Duration) -> Self {
+        self.time = time;
+        self
     }
 
     /// The send ids of what is parked, by key.
@@ -254,7 +326,8 @@ impl Rig {
         let event: Event = serde_path_to_error::deserialize(from).expect("an event");
         let settings = settings(self.slots_only, self.redis_down);
         let reserve = Reserve::new(&self.schedule, &self.queues, &self.bucket, settings);
-        let (answer, metrics): (Answer, _) = reserve.handle(event, NOW).await?;
+        let deadline = Deadline::at(Instant::now() + self.time);
+        let (answer, metrics): (Answer, _) = reserve.handle(event, NOW, deadline).await?;
         Ok((serde_json::to_value(answer).expect("JSON"), metrics))
     }
 
@@ -346,6 +419,20 @@ pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Takes as long as such a call takes.
+async fn pass(takes: &Takes, what: &str) {
+    let takes = locked(takes).get(what).copied();
+    if let Some(takes) = takes {
+        sleep(takes).await;
+    }
+}
+
+fn park(objects: &Objects, key: &ParkedKey, body: Option<Vec<u8>>) {
+    let mut objects = locked(objects);
+    let number = objects.values().map(|(_, number)| number + 1).max();
+    objects.insert(key.to_string(), (body, number.unwrap_or_default()));
 }
 
 /// A slot so far ahead of [`NOW`], all of it in one cell.

@@ -546,6 +546,22 @@ async fn what_ses_answers_counts_when_capped_too() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn capped_mail_asks_about_the_account_once_too() {
+    for (account_sends, sent) in [(Some(true), 3), (Some(false), 1), (None, 3)] {
+        let world = World {
+            outcomes: ["a", "b", "c"].map(|id| (id, Outcome::Paused)).into(),
+            account_sends,
+            ..capped("1")
+        };
+        world.handle(&bodies(&["a", "b", "c"])).await;
+        let calls = world.calls().into_iter();
+        assert_eq!(calls.filter(|call| *call == "account").count(), 1);
+        assert_eq!(world.sent().len(), sent, "{account_sends:?}");
+        assert_eq!(world.copies().len(), 3);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn capped_closes_in_time_when_nothing_answers() {
     let world = World {
         send_takes: SEND_TIMEOUT.saturating_sub(Duration::from_millis(1)),

@@ -381,6 +381,13 @@ async fn a_claim_says_what_it_is_for_and_whose_was_void() {
         assert_eq!(ask.void.as_deref(), fields["void"].as_str());
         assert_eq!(copy["void"], Value::Null, "its claim was given up since");
     }
+    // Received before: it may have been sent since it was released.
+    let again = Some((2, Moment(NOW.0 - 90_000)));
+    let (ask, copy) = asked_with(&json!({ "resend": true }), again).await;
+    assert_eq!(
+        (ask.purpose, &copy["resend"]),
+        (Purpose::Send, &Value::Null)
+    );
     for fields in [&expired, &json!({ "expires_at_ms": NOW.0, "resend": true })] {
         let world = World::default();
         let handled = world.handle(&[body_with("a", fields)]).await;

@@ -10,7 +10,7 @@ use aws_lambda_events::sqs::{BatchItemFailure, SqsEvent};
 use send::{
     Invocation, Sender,
     batch::COUNTS,
-    ports::{Brakes, Claims, Outgoing, Parking, Provider, Reply, Slots, Visibility},
+    ports::{Brakes, Claims, Outgoing, Parking, Provider, Reply, Sets, Slots, Visibility},
 };
 use sendslot_domain::{Cell, Lane, Millis, Moment, TenantName, outcome::Outcome};
 use sendslot_runtime::{
@@ -62,6 +62,7 @@ pub(crate) enum Asked {
         reason: String,
     },
     Account,
+    Sets(Vec<String>),
     Park {
         key: String,
         body: String,
@@ -124,7 +125,9 @@ pub(crate) struct World {
     pub(crate) blocked: Mutex<Option<Millis>>,
     /// Answers to bookings, in order; after those, [`slot`].
     pub(crate) bookings: Mutex<VecDeque<Booking>>,
-    /// Calls that fail: "claim", "renew", "book", "hide", "park".
+    /// Tenants that Redis knows, and their configuration sets.
+    pub(crate) sets: HashMap<&'static str, Option<&'static str>>,
+    /// Calls that fail: "claim", "renew", "book", "hide", "park", "sets"; "budget": all of Redis, which is empty.
     pub(crate) fails: HashSet<&'static str>,
     /// How many commits fail before one works.
     pub(crate) commits_fail: Mutex<usize>,
@@ -160,6 +163,7 @@ impl Default for World {
             brakes_take: Duration::ZERO,
             blocked: Mutex::default(),
             bookings: Mutex::default(),
+            sets: HashMap::new(),
             fails: HashSet::new(),
             commits_fail: Mutex::new(0),
             commit_takes: Duration::ZERO,
@@ -224,7 +228,35 @@ impl World {
     }
 
     pub(crate) async fn invoke(&self, event: SqsEvent, invocation: &Invocation) -> Handled {
-        let sender = Sender::new(self, self, self, self, settings(&self.vars));
+        self.invoke_as(&self.sender(), event, invocation).await
+    }
+
+    /// A worker's process.
+    pub(crate) fn sender(&self) -> Sender<&Self, &Self, &Self, &Self> {
+        Sender::new(self, self, self, self, settings(&self.vars))
+    }
+
+    /// The same process once more.
+    pub(crate) async fn invoke_with(
+        &self,
+        sender: &Sender<&Self, &Self, &Self, &Self>,
+        bodies: &[String],
+    ) -> Handled {
+        let invocation = Invocation {
+            id: REQUEST.into(),
+            now: NOW,
+            deadline: Instant::now() + TIME,
+        };
+        self.invoke_as(sender, event(SEND, bodies), &invocation)
+            .await
+    }
+
+    async fn invoke_as(
+        &self,
+        sender: &Sender<&Self, &Self, &Self, &Self>,
+        event: SqsEvent,
+        invocation: &Invocation,
+    ) -> Handled {
         let (response, metrics) = sender.handle(event, invocation).await.unwrap();
         let failed = response.batch_item_failures.into_iter();
         let failed = failed
@@ -411,8 +443,12 @@ impl World {
     async fn redis(&self, takes: Duration, fails: bool) -> Result<(), ScheduleError> {
         let away = self.away_until.is_some_and(|until| Instant::now() < until);
         sleep(if away { self.away_takes } else { takes }).await;
-        if away || fails {
+        if self.fails.contains("budget") {
             return Err(ScheduleError::NoBudget("ses".into()));
+        }
+        if away || fails {
+            let (script, answer) = ("any", "is away".into());
+            return Err(ScheduleError::Answer { script, answer });
         }
         Ok(())
     }
@@ -518,6 +554,23 @@ impl Brakes for &World {
             reason: reason.into(),
         });
         self.redis(self.brakes_take, false).await
+    }
+}
+
+impl Sets for &World {
+    async fn sets(
+        &self,
+        tenants: &[TenantName],
+    ) -> Result<Vec<Option<Option<String>>>, ScheduleError> {
+        self.note(Asked::Sets(
+            tenants.iter().map(ToString::to_string).collect(),
+        ));
+        self.redis(self.slots_take, self.fails.contains("sets"))
+            .await?;
+        let sets = tenants.iter().map(|tenant| self.sets.get(tenant.as_str()));
+        Ok(sets
+            .map(|set| set.map(|set| set.map(str::to_owned)))
+            .collect())
     }
 }
 

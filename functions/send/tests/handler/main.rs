@@ -10,3 +10,4 @@ mod late;
 mod outcomes;
 mod s3;
 mod ses;
+mod tenants;

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeSet, HashSet},
     ops::RangeInclusive,
+    time::Duration,
 };
 
 use sendslot_domain::{
@@ -66,6 +67,14 @@ fn of_one_mail() -> Vec<Case> {
         (down(None), failed(), &[], counts, free),
         (down(WAITS), again(30..=94, 6, 5), &[], counts, free),
         (Outcome::NotSent, again(32..=64, 5, 6), &[], counts, free),
+        // Nobody knows whose pause it is.
+        (
+            Outcome::Paused,
+            again(32..=64, 5, 6),
+            &[],
+            &[("Paused", 1), ("Retried", 1)],
+            free,
+        ),
         (
             Outcome::Uncertain,
             Now::Waits,
@@ -100,7 +109,7 @@ fn of_all_mail() -> Vec<Case> {
         blocked(
             Outcome::RateThrottled { retry_after: WAITS },
             30..=60,
-            &["block 30000 to 900000 retry_after"],
+            &["slow 7 1", "block 30000 to 30000 retry_after"],
             &[("Blocked", 1), ("Throttled", 1)],
         ),
         blocked(
@@ -112,7 +121,6 @@ fn of_all_mail() -> Vec<Case> {
         parked(Outcome::SetPaused, &["pause acme 60000 set_paused"]),
         parked(Outcome::TenantPaused, &["pause acme 60000 tenant_paused"]),
         blocked(Outcome::AccountPaused, 60..=120, account, twice),
-        blocked(Outcome::Paused, 60..=120, account, twice),
         blocked(
             Outcome::Suspended,
             60..=120,
@@ -233,7 +241,6 @@ async fn a_pause_that_names_nobody_is_the_accounts_or_the_sets_as_the_account_sa
             "block 60000 to 900000 account_paused",
             "Blocked",
         ),
-        (None, "block 60000 to 900000 account_paused", "Blocked"),
     ] {
         let world = World {
             outcomes: [("a", Outcome::Paused)].into(),
@@ -246,6 +253,57 @@ async fn a_pause_that_names_nobody_is_the_accounts_or_the_sets_as_the_account_sa
         let is_parked = account_sends == Some(true);
         assert_eq!(world.parked().len(), usize::from(is_parked));
         assert_eq!(world.copies().len(), usize::from(!is_parked));
+    }
+}
+
+/// How often the account was asked about.
+fn questions(world: &World) -> usize {
+    let asked = world.calls().into_iter();
+    asked.filter(|call| *call == "account").count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_account_is_asked_about_once_in_a_batch() {
+    let ids = ["a", "b", "c", "d", "e"];
+    for (account_sends, parked, copies) in [(Some(true), 5, 0), (Some(false), 0, 5), (None, 0, 5)] {
+        let world = World {
+            outcomes: ids.map(|id| (id, Outcome::Paused)).into(),
+            // Some find out while it is asked about, some after that.
+            claims: [("d", go(1_000)), ("e", go(1_500))].into(),
+            sends_take: [("a", Duration::from_millis(1_200))].into(),
+            account_sends,
+            account_takes: Duration::from_millis(300),
+            ..World::default()
+        };
+        world.handle(&bodies(&ids)).await;
+        assert_eq!(questions(&world), 1, "{account_sends:?}");
+        let now = (world.parked().len(), world.copies().len());
+        assert_eq!(now, (parked, copies), "{account_sends:?}");
+        if account_sends == Some(true) {
+            assert_eq!(world.sent().len(), 5);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_of_nobody_knows_whom_holds_its_message_and_nobody_else() {
+    for account_takes in [Duration::ZERO, HANGS] {
+        let world = World {
+            outcomes: [("a", Outcome::Paused), ("b", Outcome::Paused)].into(),
+            claims: [("c", go(1_500))].into(),
+            account_sends: None,
+            account_takes,
+            ..World::default()
+        };
+        let handled = world.handle(&bodies(&["a", "b", "c"])).await;
+        assert_eq!((world.told(), questions(&world)), (vec![], 1));
+        assert_eq!((world.sent().len(), handled.count("Sent")), (3, 1));
+        assert_eq!(world.parked(), []);
+        let copies = world.copies();
+        assert_eq!(copies.len(), 2);
+        for (_, copy) in copies {
+            assert_eq!((&copy["holds"], &copy["attempts"]), (&json!(1), &json!(0)));
+        }
     }
 }
 

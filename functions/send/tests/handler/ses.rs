@@ -5,7 +5,9 @@ use std::{
     time::Duration,
 };
 
-use aws_sdk_sesv2::config::{BehaviorVersion, Builder, Credentials, Region};
+use aws_sdk_sesv2::config::{
+    BehaviorVersion, Builder, Credentials, Region, timeout::TimeoutConfig,
+};
 use base64::{Engine, prelude::BASE64_STANDARD};
 use send::{
     ports::{Outgoing, Provider, Reply},
@@ -30,6 +32,8 @@ const DOWN: Outcome = Outcome::Unavailable { retry_after: None };
 pub(crate) enum Does {
     /// Answers with a status, an error type (empty: none), further header lines and a body.
     Answer(u16, &'static str, &'static str, String),
+    /// Takes a message after so long.
+    AcceptAfter(Duration),
     /// Says nothing, ever.
     Hang,
     /// Closes the connection without an answer.
@@ -101,7 +105,13 @@ async fn serve(
             ));
             requests.len()
         };
-        match does(number) {
+        let mut does = does(number);
+        if let Does::AcceptAfter(long) = does {
+            tokio::time::sleep(long).await;
+            does = accepts();
+        }
+        match does {
+            Does::AcceptAfter(_) => {}
             Does::Answer(status, code, headers, body) => {
                 let code = if code.is_empty() {
                     String::new()
@@ -134,13 +144,16 @@ fn fails(status: u16, code: &'static str, text: &str) -> Does {
 }
 
 fn ses(url: &str) -> Ses {
-    let config = Builder::new()
+    Ses::new(config(url), WITHIN)
+}
+
+fn config(url: &str) -> Builder {
+    Builder::new()
         .behavior_version(BehaviorVersion::latest())
         .region(Region::new("eu-west-1"))
         .credentials_provider(Credentials::new("id", "key", None, None, "test"))
         .endpoint_url(url)
-        .http_client(aws_smithy_http_client::Builder::new().build_http());
-    Ses::new(config, WITHIN)
+        .http_client(aws_smithy_http_client::Builder::new().build_http())
 }
 
 async fn send(ses: &Ses, envelope: &Value) -> Reply {
@@ -350,6 +363,17 @@ async fn no_answer_after_the_request_left_is_uncertain_after_one_request() {
         );
         assert_eq!(server.requests().len(), 1, "{does:?}");
     }
+}
+
+#[tokio::test]
+async fn a_send_has_all_of_its_time_whatever_other_calls_have() {
+    let server = Server::that(Does::AcceptAfter(WITHIN / 3)).await;
+    let timeouts = TimeoutConfig::builder()
+        .operation_attempt_timeout(WITHIN / 10)
+        .operation_timeout(WITHIN / 5);
+    let config = config(&server.url).timeout_config(timeouts.build());
+    let reply = send(&Ses::new(config, WITHIN), &envelope("order-1")).await;
+    assert_eq!(reply.outcome, Outcome::Sent);
 }
 
 #[tokio::test]

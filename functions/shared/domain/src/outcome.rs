@@ -136,7 +136,10 @@ pub enum Effect {
     /// Nothing.
     None,
     /// The rate is too high: [`crate::adaptive`].
-    Slow,
+    Slow {
+        /// And nobody sends for just that long, when the provider said so.
+        stay_away: Option<Millis>,
+    },
     /// Nobody sends for so long.
     Block {
         /// How long at least; twice as long each time in a row, up to [`LONGEST_PAUSE`].
@@ -355,16 +358,14 @@ impl Outcome {
                 },
                 spread: Millis::from_secs(2),
             },
-            Self::DailyQuota
-            | Self::AccountPaused
-            | Self::Paused
-            | Self::Suspended
-            | Self::Denied => Next::Again {
-                counts: Counts::Nothing,
-                not_before: Millis(0),
-                spread: Millis(0),
-            },
-            Self::NotSent => again(Counts::Hold, tries.holds.saturating_add(1)),
+            Self::DailyQuota | Self::AccountPaused | Self::Suspended | Self::Denied => {
+                Next::Again {
+                    counts: Counts::Nothing,
+                    not_before: Millis(0),
+                    spread: Millis(0),
+                }
+            }
+            Self::NotSent | Self::Paused => again(Counts::Hold, tries.holds.saturating_add(1)),
             Self::NotVerified | Self::NotFound | Self::Unavailable { .. } | Self::Unknown => {
                 let attempts = tries.attempts.saturating_add(1);
                 if attempts >= MAX_ATTEMPTS {
@@ -388,18 +389,14 @@ impl Outcome {
 
     const fn effect(self) -> Effect {
         match self {
-            Self::RateThrottled { retry_after: None } => Effect::Slow,
-            Self::RateThrottled {
-                retry_after: Some(length),
-            } => Effect::Block {
-                length,
-                reason: "retry_after",
+            Self::RateThrottled { retry_after } => Effect::Slow {
+                stay_away: retry_after,
             },
             Self::DailyQuota => Effect::Block {
                 length: DAILY_QUOTA_PAUSE,
                 reason: "daily_quota",
             },
-            Self::AccountPaused | Self::Paused => Effect::Block {
+            Self::AccountPaused => Effect::Block {
                 length: ACCOUNT_PAUSE,
                 reason: "account_paused",
             },
@@ -422,6 +419,8 @@ impl Outcome {
             | Self::NotFound
             | Self::Unavailable { .. }
             | Self::NotSent
+            // Whoever it concerns isn't known: nobody is held back for it.
+            | Self::Paused
             | Self::Uncertain
             | Self::Unknown => Effect::None,
         }
@@ -431,9 +430,9 @@ impl Outcome {
         match self {
             Self::Sent => "Sent",
             Self::RateThrottled { .. } => "Throttled",
-            Self::DailyQuota | Self::AccountPaused | Self::Paused | Self::Suspended => "Blocked",
+            Self::DailyQuota | Self::AccountPaused | Self::Suspended => "Blocked",
             Self::Denied => "Denied",
-            Self::SetPaused | Self::TenantPaused => "Paused",
+            Self::SetPaused | Self::TenantPaused | Self::Paused => "Paused",
             Self::Rejected | Self::BadRequest => "Rejected",
             Self::Suppressed => "Suppressed",
             Self::Uncertain => "Uncertain",
@@ -457,7 +456,7 @@ impl Outcome {
             Self::TenantPaused => "`SendingPausedException` that names the tenant",
             Self::AccountPaused => "`SendingPausedException` that names the account",
             Self::Paused => {
-                "`SendingPausedException` that names nobody: `GetAccount` tells account from set; where it doesn't answer"
+                "`SendingPausedException` that names nobody, and `GetAccount`, which tells account from set, doesn't answer"
             }
             Self::Suspended => "`AccountSuspendedException`",
             Self::Rejected => "`MessageRejected`",
@@ -515,7 +514,7 @@ pub fn table() -> String {
         };
         let effect = match effect {
             Effect::None => "–".to_owned(),
-            Effect::Slow => "the rate is halved, measured, and climbs back; with `Retry-After`, nobody sends until then".to_owned(),
+            Effect::Slow { .. } => "the rate is halved, measured, and climbs back; with `Retry-After`, nobody sends until then, too".to_owned(),
             Effect::Block { length, .. } if length >= LONGEST_PAUSE => {
                 format!("nobody sends for {} s", length.whole_secs())
             }
@@ -734,11 +733,7 @@ mod tests {
             let blocks = matches!(effect, Effect::Block { .. });
             let account = matches!(
                 outcome,
-                Outcome::DailyQuota
-                    | Outcome::AccountPaused
-                    | Outcome::Paused
-                    | Outcome::Suspended
-                    | Outcome::Denied
+                Outcome::DailyQuota | Outcome::AccountPaused | Outcome::Suspended | Outcome::Denied
             );
             assert_eq!(blocks, account, "{outcome:?}");
         }
@@ -752,11 +747,33 @@ mod tests {
         let retry_after = Some(told);
         let throttled = Outcome::RateThrottled { retry_after }.consequence(Tries::default());
         assert!(matches!(throttled.next, Next::Again { not_before, .. } if not_before == told));
-        assert!(matches!(throttled.effect, Effect::Block { length, .. } if length == told));
+        assert_eq!(
+            throttled.effect,
+            Effect::Slow {
+                stay_away: Some(told)
+            },
+            "it slows everybody down as every throttle does"
+        );
         let down = next(Outcome::Unavailable { retry_after }, 0, 0);
         assert!(
             matches!(down, Next::Again { not_before, counts: Counts::Attempt, .. } if not_before == told)
         );
+    }
+
+    #[test]
+    fn a_pause_of_nobody_knows_whom_holds_the_message_alone() {
+        let tries = Tries {
+            attempts: MAX_ATTEMPTS,
+            holds: 2,
+        };
+        let paused = Outcome::Paused.consequence(tries);
+        let half = Millis(pause_after(3).0 / 2);
+        let held = Next::Again {
+            counts: Counts::Hold,
+            not_before: half,
+            spread: half,
+        };
+        assert_eq!((paused.next, paused.effect), (held, Effect::None));
     }
 
     #[test]

@@ -3,19 +3,23 @@
 //! # Layout
 //! - [`settings`]: the environment, read once, every problem reported together.
 //! - [`lanes`]: one of something per lane; queues, and which lane a queue belongs to.
+//! - [`control`]: what the function `control` is asked and answers.
 //! - [`aws`]: the SDK's configuration, with one HTTP client for all its clients.
 //! - [`queue`]: many messages to one SQS queue, cut into calls by count and bytes.
 //! - [`parking`]: what the name of a parked mail says.
+//! - [`redis_auth`]: how the functions prove to Redis who they are.
 //! - [`seeded`]: the schedule, seeded from the settings while nothing else sets the budget.
 //! - [`logs`]: JSON lines with Powertools' keys.
 //! - [`metrics`]: metrics in a log line, one an invocation and lane.
 
 pub mod aws;
+pub mod control;
 pub mod lanes;
 pub mod logs;
 pub mod metrics;
 pub mod parking;
 pub mod queue;
+pub mod redis_auth;
 pub mod seeded;
 pub mod settings;
 
@@ -23,5 +27,6 @@ pub use lanes::{ByLane, Queue};
 pub use metrics::Metrics;
 pub use seeded::Seeded;
 pub use settings::{
-    RedisDown, ReserveSettings, SendSettings, Settings, SettingsError, UncertainPolicy,
+    ControlSettings, RedisDown, RedisLogin, ReserveSettings, SendSettings, Settings, SettingsError,
+    UncertainPolicy,
 };

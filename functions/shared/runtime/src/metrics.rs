@@ -19,6 +19,7 @@ pub struct Metrics {
     service: String,
     lane: Option<Lane>,
     values: Vec<(&'static str, &'static str, u64)>,
+    gauges: Vec<(&'static str, &'static str, f64)>,
 }
 
 impl Metrics {
@@ -30,6 +31,7 @@ impl Metrics {
             service: service.to_owned(),
             lane,
             values: Vec::new(),
+            gauges: Vec::new(),
         }
     }
 
@@ -50,6 +52,14 @@ impl Metrics {
         }
     }
 
+    /// What is the case now, such as a rate (`unit` is one of CloudWatch's). What is no number is left out.
+    pub fn gauge(&mut self, name: &'static str, unit: &'static str, value: f64) {
+        if value.is_finite() {
+            self.gauges.retain(|(known, ..)| *known != name);
+            self.gauges.push((name, unit, value));
+        }
+    }
+
     /// What was counted or kept under this name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<u64> {
@@ -61,7 +71,7 @@ impl Metrics {
     /// metrics.
     #[must_use]
     pub fn line(&self, now_ms: u64) -> Option<String> {
-        if self.values.is_empty() {
+        if self.values.is_empty() && self.gauges.is_empty() {
             return None;
         }
         let mut dimensions = vec!["service"];
@@ -71,10 +81,11 @@ impl Metrics {
             dimensions.push("lane");
             line.insert("lane".into(), lane.as_str().into());
         }
-        let metrics: Vec<Value> = self
-            .values
-            .iter()
-            .map(|(name, unit, _)| json!({ "Name": name, "Unit": unit }))
+        let counts = self.values.iter().map(|(name, unit, _)| (name, unit));
+        let gauges = self.gauges.iter().map(|(name, unit, _)| (name, unit));
+        let metrics: Vec<Value> = counts
+            .chain(gauges)
+            .map(|(name, unit)| json!({ "Name": name, "Unit": unit }))
             .collect();
         let directive = json!({
             "Namespace": self.namespace,
@@ -86,6 +97,9 @@ impl Metrics {
             json!({ "Timestamp": now_ms, "CloudWatchMetrics": [directive] }),
         );
         for (name, _, value) in &self.values {
+            line.insert((*name).into(), (*value).into());
+        }
+        for (name, _, value) in &self.gauges {
             line.insert((*name).into(), (*value).into());
         }
         Some(Value::Object(line).to_string())
@@ -141,6 +155,21 @@ mod tests {
                 "Refused": 0,
                 "BookedAheadMs": 900,
             })
+        );
+    }
+
+    #[test]
+    fn a_gauge_holds_the_last_number() {
+        let mut metrics = Metrics::new("Sendslot", "control", None);
+        metrics.gauge("SendRate", "Count/Second", 14.0);
+        metrics.gauge("SendRate", "Count/Second", 0.5);
+        metrics.gauge("QuotaUsedPercent", "Percent", f64::NAN);
+        let line: Value =
+            serde_json::from_str(&metrics.line(0).unwrap_or_default()).unwrap_or_default();
+        assert_eq!(line["SendRate"], json!(0.5));
+        assert_eq!(
+            line["_aws"]["CloudWatchMetrics"][0]["Metrics"],
+            json!([{ "Name": "SendRate", "Unit": "Count/Second" }])
         );
     }
 

@@ -10,8 +10,8 @@ use aws_sdk_sqs::{
     types::{MessageAttributeValue, SendMessageBatchRequestEntry},
 };
 use futures_util::{StreamExt, stream};
-
 use sendslot_domain::{Millis, Moment};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::Queue;
 
@@ -128,6 +128,9 @@ pub enum NotSent {
     /// The call failed, so that nothing is known of its messages but that they may be there.
     #[error("calling SQS: {0}")]
     Call(String),
+    /// Time was up before it was handed to SQS: it surely isn't there.
+    #[error("not handed to SQS: no time left")]
+    NoTime,
 }
 
 /// One message that SQS failed within a call that it took.
@@ -151,12 +154,16 @@ pub trait SendBatch: Send + Sync {
     ) -> impl Future<Output = Result<Vec<Failed>, String>> + Send;
 }
 
-/// Puts messages on a queue; one outcome each, in order. A failure that is not the message's fault is
-/// tried again, twice at most. The SDK has retried failed calls already.
+/// Puts messages on a queue; one outcome each, in order, at the moment `by` at the latest. A failure that is not the
+/// message's fault is tried again, twice at most. The SDK has retried failed calls already.
+///
+/// What SQS has not answered at that moment is given up as a call that failed; what it wasn't called for by then is
+/// [`NotSent::NoTime`].
 pub async fn send_all(
     sqs: &impl SendBatch,
     queue: &Queue,
     messages: &[Message],
+    by: Instant,
 ) -> Vec<Result<(), NotSent>> {
     let mut outcomes = Vec::with_capacity(messages.len());
     let mut fitting = Vec::with_capacity(messages.len());
@@ -173,7 +180,7 @@ pub async fn send_all(
     let mut done = stream::iter(calls)
         .map(|call| {
             let part: Vec<usize> = fitting[call].iter().map(|(index, _)| *index).collect();
-            send_part(sqs, queue, messages, part)
+            send_part(sqs, queue, messages, part, by)
         })
         .buffer_unordered(CALLS_AT_ONCE);
     while let Some(failures) = done.next().await {
@@ -191,11 +198,18 @@ async fn send_part(
     queue: &Queue,
     messages: &[Message],
     mut part: Vec<usize>,
+    by: Instant,
 ) -> Vec<(usize, NotSent)> {
     let mut failures = Vec::new();
     for attempt in 1.. {
+        if Instant::now() >= by {
+            failures.extend(part.into_iter().map(|index| (index, NotSent::NoTime)));
+            break;
+        }
         let call: Vec<&Message> = part.iter().map(|index| &messages[*index]).collect();
-        let failed = match sqs.send_batch(queue, &call).await {
+        let late = |_| Err("no answer in time".to_owned());
+        let answer = timeout_at(by, sqs.send_batch(queue, &call)).await;
+        let failed = match answer.unwrap_or_else(late) {
             Ok(failed) => failed,
             Err(e) => {
                 failures.extend(part.iter().map(|index| (*index, NotSent::Call(e.clone()))));
@@ -222,7 +236,7 @@ async fn send_part(
             break;
         }
         part = again;
-        tokio::time::sleep(PAUSE * (1 << (attempt - 1))).await;
+        sleep(PAUSE * (1 << (attempt - 1))).await;
     }
     failures
 }

@@ -3,6 +3,7 @@
 
 use std::{env, fmt, str::FromStr};
 
+use aws_config::SdkConfig;
 use sendslot_domain::{
     Budget, Millis, Rate, TenantName,
     budget::{BudgetError, Settings as BudgetNumbers},
@@ -10,7 +11,10 @@ use sendslot_domain::{
 };
 use sendslot_schedule::{Keys, Schedule, ScheduleError, Seed, Tenant as SeedTenant};
 
-use crate::{ByLane, Queue};
+use crate::{
+    ByLane, Queue,
+    redis_auth::{self, IamIdentity},
+};
 
 /// The longest that mail waits for its confirmation: what a queue can delay a message.
 const LONGEST_CONFIRMATION: Millis = Millis::from_secs(900);
@@ -26,6 +30,8 @@ pub struct Settings {
     pub namespace: String,
     /// Where Redis is; may hold a password (`SENDSLOT_REDIS_URL`).
     pub redis_url: String,
+    /// As whom Redis is used, if not as the URL says.
+    pub redis_login: RedisLogin,
     /// The keys of the budget that is named in `SENDSLOT_BUDGET`.
     pub keys: Keys,
     /// The budget as deployed.
@@ -38,6 +44,20 @@ pub struct Settings {
     pub redis_down: RedisDown,
     /// The S3 bucket of parked mail (`SENDSLOT_PARKING_BUCKET`).
     pub parking_bucket: String,
+}
+
+/// Where the user and password for Redis come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RedisLogin {
+    /// The URL says them, or there are none.
+    Url,
+    /// Tokens of the function's role stand for them (`SENDSLOT_REDIS_IAM_USER`, `SENDSLOT_REDIS_IAM_CACHE`).
+    Iam(IamIdentity),
+    /// A secret of Secrets Manager holds them (`SENDSLOT_REDIS_SECRET_ARN`).
+    Secret {
+        /// The secret.
+        arn: String,
+    },
 }
 
 /// What is done while Redis can't be used.
@@ -63,6 +83,7 @@ impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Settings")
             .field("service", &self.service)
+            .field("redis_login", &self.redis_login)
             .field("keys", &self.keys)
             .field("seed", &self.seed)
             .field("max_message_age", &self.max_message_age)
@@ -72,12 +93,24 @@ impl fmt::Debug for Settings {
 }
 
 impl Settings {
-    /// The schedule in Redis. Nothing is sent before its first call.
+    /// The schedule in Redis. Nothing is sent, to Redis or AWS, before its first call.
     ///
     /// # Errors
     /// When the URL can't be one of Redis.
-    pub fn schedule(&self) -> Result<Schedule, ScheduleError> {
-        Schedule::connect(&self.redis_url, self.keys.clone())
+    pub fn schedule(&self, aws: &SdkConfig) -> Result<Schedule, ScheduleError> {
+        schedule(&self.redis_url, &self.keys, &self.redis_login, aws)
+    }
+}
+
+fn schedule(
+    url: &str,
+    keys: &Keys,
+    login: &RedisLogin,
+    aws: &SdkConfig,
+) -> Result<Schedule, ScheduleError> {
+    match redis_auth::login(login, aws) {
+        None => Schedule::connect(url, keys.clone()),
+        Some(login) => Schedule::connect_as(url, keys.clone(), login),
     }
 }
 
@@ -87,8 +120,11 @@ pub struct BudgetSettings {
     /// What may be sent (`SENDSLOT_LIMIT`, `_DAILY_QUOTA`, `_HOURLY_CAP`, `_HEADROOM`, `_GUARD`, `_BURST`,
     /// `_RESERVE`, `_SLICE`, `_HORIZON_SECONDS`).
     pub budget: Budget,
-    /// On whose behalf mail may go; never empty (`SENDSLOT_TENANTS`).
+    /// On whose behalf mail may go (`SENDSLOT_TENANTS`); empty only if the account is followed.
     pub tenants: Vec<Tenant>,
+    /// Whether `control` sets the budget and the tenants, by what the account may send (`SENDSLOT_BUDGET_SOURCE` is `account`, not
+    /// `deploy`). Then nothing is booked or sent until it has, and these numbers are only its bounds.
+    pub follows_account: bool,
 }
 
 impl BudgetSettings {
@@ -158,6 +194,90 @@ pub struct SendSettings {
     pub confirmation: Millis,
     /// How many batches of each lane are sent at once at most (`SENDSLOT_SEND_CONCURRENCY`).
     pub concurrency: u32,
+}
+
+/// What `control` needs: Redis, and what makes the account's numbers a budget.
+#[derive(Clone)]
+pub struct ControlSettings {
+    /// The function's name in logs and metrics (`POWERTOOLS_SERVICE_NAME`).
+    pub service: String,
+    /// Where its metrics go (`POWERTOOLS_METRICS_NAMESPACE`).
+    pub namespace: String,
+    redis_url: String,
+    redis_login: RedisLogin,
+    /// The keys of the budget that is named in `SENDSLOT_BUDGET`.
+    pub keys: Keys,
+    /// The most that is taken from the account, recipients per second; what holds while the account was never known
+    /// (`SENDSLOT_LIMIT`, may be left out).
+    pub limit: Option<Rate>,
+    /// The same for recipients in any 24 hours (`SENDSLOT_DAILY_QUOTA`, may be left out).
+    pub daily_quota: Option<u64>,
+    /// What makes a budget beside its limit and its quota, which stand for nothing here; as [`BudgetSettings::budget`].
+    pub numbers: BudgetNumbers,
+    /// Tenants as deployed; none is fine, they may all have parameters (`SENDSLOT_TENANTS`).
+    pub tenants: Vec<Tenant>,
+}
+
+impl ControlSettings {
+    /// Reads the process environment.
+    ///
+    /// # Errors
+    /// When a variable is missing or wrong; the error names all of them.
+    pub fn from_env() -> Result<Self, SettingsError> {
+        Self::read(|name| env::var(name).ok())
+    }
+
+    /// Reads the variables that `get` knows.
+    ///
+    /// # Errors
+    /// As [`ControlSettings::from_env`].
+    pub fn read(get: impl Fn(&str) -> Option<String>) -> Result<Self, SettingsError> {
+        let mut vars = Variables::new(&get);
+        let service = vars.text("POWERTOOLS_SERVICE_NAME", None, "control");
+        let namespace = vars.text("POWERTOOLS_METRICS_NAMESPACE", Some("Sendslot"), "Sendslot");
+        let redis_url = vars.redis_url();
+        let redis_login = vars.redis_login(redis_url.as_deref());
+        let keys = vars.parsed("SENDSLOT_BUDGET", Some("ses"), "ses", Keys::of);
+        let limit = vars.parsed("SENDSLOT_LIMIT", Some(""), "14/s", |text| match text {
+            "" => Ok(None),
+            text => above_zero(text).map(Some),
+        });
+        let daily_quota = vars.parsed("SENDSLOT_DAILY_QUOTA", Some(""), "50000", cap);
+        let numbers = vars.numbers();
+        if let Some(numbers) = numbers {
+            // A burst or a reserve too large for the account's limit is cut when that is known.
+            let _budget = vars.checked(BudgetNumbers {
+                burst: None,
+                ..numbers
+            });
+        }
+        let example = "acme=acme-set,beta";
+        let tenants = vars.parsed("SENDSLOT_TENANTS", Some(""), example, |text| match text {
+            "" => Ok(Vec::new()),
+            text => tenants(text),
+        });
+        vars.finish((|| {
+            Some(Self {
+                service: service?,
+                namespace: namespace?,
+                redis_url: redis_url?,
+                redis_login: redis_login?,
+                keys: keys?,
+                limit: limit?,
+                daily_quota: daily_quota?,
+                numbers: numbers?,
+                tenants: tenants?,
+            })
+        })())
+    }
+
+    /// The schedule in Redis. Nothing is sent, to Redis or AWS, before its first call.
+    ///
+    /// # Errors
+    /// When the URL can't be one of Redis.
+    pub fn schedule(&self, aws: &SdkConfig) -> Result<Schedule, ScheduleError> {
+        schedule(&self.redis_url, &self.keys, &self.redis_login, aws)
+    }
 }
 
 /// Everything that is wrong with the environment.
@@ -277,6 +397,7 @@ impl<'a> Variables<'a> {
         let service = self.text("POWERTOOLS_SERVICE_NAME", None, "reserve");
         let namespace = self.text("POWERTOOLS_METRICS_NAMESPACE", Some("Sendslot"), "Sendslot");
         let redis_url = self.redis_url();
+        let redis_login = self.redis_login(redis_url.as_deref());
         let keys = self.parsed("SENDSLOT_BUDGET", Some("ses"), "ses", Keys::of);
         let seed = self.budget();
         let max_message_age = self.seconds(
@@ -292,6 +413,7 @@ impl<'a> Variables<'a> {
             service: service?,
             namespace: namespace?,
             redis_url: redis_url?,
+            redis_login: redis_login?,
             keys: keys?,
             seed: seed?,
             max_message_age: max_message_age?,
@@ -315,13 +437,48 @@ impl<'a> Variables<'a> {
     }
 
     fn budget(&mut self) -> Option<BudgetSettings> {
-        let limit = self.parsed("SENDSLOT_LIMIT", None, "14/s", above_zero);
+        let source = self.parsed(
+            "SENDSLOT_BUDGET_SOURCE",
+            Some("deploy"),
+            "account",
+            follows_account,
+        );
+        let follows = source == Some(true);
+        let none = follows.then_some("");
+        let limit = self.parsed("SENDSLOT_LIMIT", none, "14/s", |text| match text {
+            "" if follows => Ok(None),
+            text => above_zero(text).map(Some),
+        });
+        let numbers = self.numbers();
+        let day = self.parsed("SENDSLOT_DAILY_QUOTA", Some(""), "50000", cap);
+        let example = "acme=acme-set,beta";
+        let tenants = self.parsed("SENDSLOT_TENANTS", none, example, |text| match text {
+            "" if follows => Ok(Vec::new()),
+            text => tenants(text),
+        });
+        let mut numbers = numbers?;
+        numbers.caps.day = day?;
+        if let Some(limit) = limit? {
+            numbers.limit = limit;
+        }
+        if follows {
+            numbers.burst = None; // made to fit once the account's limit is known
+        }
+        let budget = self.checked(numbers);
+        Some(BudgetSettings {
+            budget: budget?,
+            tenants: tenants?,
+            follows_account: source?,
+        })
+    }
+
+    /// What makes a budget beside its limit, which is one recipient a second here, and its quota, which is none.
+    fn numbers(&mut self) -> Option<BudgetNumbers> {
         let headroom = self.parsed("SENDSLOT_HEADROOM", Some("0.9"), "0.9", fraction);
         let guard = self.parsed("SENDSLOT_GUARD", Some("0.95"), "0.95", fraction);
         let burst = self.parsed("SENDSLOT_BURST", Some(""), "1", burst);
         let reserve = self.parsed("SENDSLOT_RESERVE", Some("0/s"), "2/s", rate);
         let slice = self.parsed("SENDSLOT_SLICE", Some("0.05"), "0.05", slice);
-        let day = self.parsed("SENDSLOT_DAILY_QUOTA", Some(""), "50000", cap);
         let hour = self.parsed("SENDSLOT_HOURLY_CAP", Some(""), "1000", cap);
         let horizon = self.seconds(
             "SENDSLOT_HORIZON_SECONDS",
@@ -329,9 +486,8 @@ impl<'a> Variables<'a> {
             Budget::LONGEST_HORIZON,
             "60",
         );
-        let tenants = self.parsed("SENDSLOT_TENANTS", None, "acme=acme-set,beta", tenants);
-        let budget = Budget::new(BudgetNumbers {
-            limit: limit?,
+        Some(BudgetNumbers {
+            limit: Rate::ONE,
             headroom: headroom?,
             guard: guard?,
             burst: burst?,
@@ -339,15 +495,15 @@ impl<'a> Variables<'a> {
             slice: slice?,
             caps: Caps {
                 hour: hour?,
-                day: day?,
+                day: None,
             },
             horizon: horizon?,
-        });
-        match budget {
-            Ok(budget) => Some(BudgetSettings {
-                budget,
-                tenants: tenants?,
-            }),
+        })
+    }
+
+    fn checked(&mut self, numbers: BudgetNumbers) -> Option<Budget> {
+        match Budget::new(numbers) {
+            Ok(budget) => Some(budget),
             // Each number is fine alone; together they make no budget.
             Err(e) => {
                 let (variable, example) = match e {
@@ -399,6 +555,54 @@ impl<'a> Variables<'a> {
             example,
         );
         None
+    }
+
+    /// At most one way to log in, and none beside a password in the URL.
+    fn redis_login(&mut self, url: Option<&str>) -> Option<RedisLogin> {
+        const USER: &str = "SENDSLOT_REDIS_IAM_USER";
+        const CACHE: &str = "SENDSLOT_REDIS_IAM_CACHE";
+        const SECRET: &str = "SENDSLOT_REDIS_SECRET_ARN";
+        let arn = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:redis-AbCdEf";
+        let user = self.parsed(USER, Some(""), "sendslot", elasticache_name)?;
+        let cache = self.parsed(CACHE, Some(""), "sendslot", elasticache_name)?;
+        let secret = self.parsed(SECRET, Some(""), arn, secret_arn)?;
+        let login = match (user, cache, secret) {
+            (None, None, None) => return Some(RedisLogin::Url),
+            (Some(user), Some(cache), None) => RedisLogin::Iam(IamIdentity {
+                user,
+                cache,
+                serverless: url.is_some_and(is_serverless),
+            }),
+            (None, None, Some(arn)) => RedisLogin::Secret { arn },
+            (Some(_), None, None) => {
+                self.problem(CACHE, format!("is not set, but {USER} is"), "sendslot");
+                return None;
+            }
+            (None, Some(_), None) => {
+                self.problem(USER, format!("is not set, but {CACHE} is"), "sendslot");
+                return None;
+            }
+            (_, _, Some(_)) => {
+                let what = format!("is set beside {USER} or {CACHE}: keep one, or");
+                self.problem(SECRET, what, arn);
+                return None;
+            }
+        };
+        let (variable, example) = ("SENDSLOT_REDIS_URL", "rediss://cache.example.com:6379");
+        if url.is_some_and(has_password) {
+            let what = "holds a password beside a role or secret that is to give one: keep one";
+            self.problem(variable, what.into(), example);
+            return None;
+        }
+        // ElastiCache knows IAM only over TLS; elsewhere the token would be there for all to read.
+        if matches!(login, RedisLogin::Iam(_))
+            && !url.is_none_or(|url| url.starts_with("rediss://"))
+        {
+            let what = format!("has no TLS, which {USER} needs");
+            self.problem(variable, what, example);
+            return None;
+        }
+        Some(login)
     }
 
     /// Whole seconds, from 1 to `longest`.
@@ -512,6 +716,14 @@ fn cap(text: &str) -> Result<Option<u64>, String> {
         .ok_or_else(|| format!("no whole number of recipients from 1 to {}", Caps::MAX))
 }
 
+fn follows_account(text: &str) -> Result<bool, &'static str> {
+    match text {
+        "account" => Ok(true),
+        "deploy" => Ok(false),
+        _ => Err("neither account nor deploy"),
+    }
+}
+
 fn redis_down(text: &str) -> Result<RedisDown, &'static str> {
     match text {
         "hold" => Ok(RedisDown::Hold),
@@ -531,6 +743,48 @@ fn uncertain_policy(text: &str) -> Result<UncertainPolicy, &'static str> {
 fn concurrency(text: &str) -> Result<u32, &'static str> {
     let batches = text.parse().ok().filter(|n| (1..=1000).contains(n));
     batches.ok_or("no whole number from 1 to 1000")
+}
+
+/// The id of an `ElastiCache` user, or a cache's name.
+fn elasticache_name(text: &str) -> Result<Option<String>, &'static str> {
+    let known = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    match text {
+        "" => Ok(None),
+        text if text.len() <= 40 && text.chars().all(known) => Ok(Some(text.to_owned())),
+        _ => Err("no name of at most 40 letters, digits and hyphens"),
+    }
+}
+
+fn secret_arn(text: &str) -> Result<Option<String>, &'static str> {
+    let known = |c: char| c.is_ascii_alphanumeric() || "-/_+=.@:".contains(c);
+    let parts: Vec<_> = text.split(':').collect();
+    match parts[..] {
+        [""] => Ok(None),
+        ["arn", _, "secretsmanager", _, _, "secret", name]
+            if !name.is_empty() && text.chars().all(known) =>
+        {
+            Ok(Some(text.to_owned()))
+        }
+        _ => Err("no ARN of a secret"),
+    }
+}
+
+/// What stands between a URL's scheme and its path.
+fn authority(url: &str) -> &str {
+    let (_, rest) = url.split_once("://").unwrap_or(("", url));
+    rest.split(['/', '?']).next().unwrap_or_default()
+}
+
+fn has_password(url: &str) -> bool {
+    let (user, _) = authority(url).rsplit_once('@').unwrap_or_default();
+    user.split_once(':')
+        .is_some_and(|(_, password)| !password.is_empty())
+}
+
+/// Whether it is the endpoint of a serverless cache of `ElastiCache`, whose name is
+/// `<cache>-<id>.serverless.<region>.cache.amazonaws.com`.
+fn is_serverless(url: &str) -> bool {
+    authority(url).contains(".serverless.")
 }
 
 fn switch(text: &str) -> Result<bool, &'static str> {
@@ -642,6 +896,49 @@ mod tests {
         match ReserveSettings::read(with(changes)) {
             Ok(_) => "nothing".into(),
             Err(e) => e.to_string(),
+        }
+    }
+
+    #[test]
+    fn control_needs_little_and_is_told_all_that_is_wrong() {
+        let few = |name: &str| match name {
+            "POWERTOOLS_SERVICE_NAME" => Some("control".to_owned()),
+            "SENDSLOT_REDIS_URL" => Some("redis://127.0.0.1:6379".to_owned()),
+            _ => None,
+        };
+        let settings = ControlSettings::read(few).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!((settings.limit, settings.daily_quota), (None, None));
+        assert!(settings.tenants.is_empty());
+        // What makes a budget is what the others take, but for what the account says.
+        let deployed = ReserveSettings::read(with(&[])).unwrap_or_else(|e| panic!("{e}"));
+        let budget = Budget::new(BudgetNumbers {
+            limit: deployed.common.seed.budget.limit(),
+            ..settings.numbers
+        });
+        assert_eq!(budget, Ok(deployed.common.seed.budget));
+
+        let settings = ControlSettings::read(with(&[
+            ("SENDSLOT_DAILY_QUOTA", "50000"),
+            // Fits a larger limit than the account may have.
+            ("SENDSLOT_BURST", "5000"),
+        ]));
+        let settings = settings.unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(settings.limit, Rate::new(100, 1).ok());
+        assert_eq!(settings.daily_quota, Some(50_000));
+        assert_eq!(settings.tenants.len(), 3);
+
+        let wrong = ControlSettings::read(with(&[
+            ("SENDSLOT_LIMIT", "0/s"),
+            ("SENDSLOT_HEADROOM", "0.99"),
+            ("SENDSLOT_DAILY_QUOTA", "many"),
+        ]));
+        let text = wrong.err().map_or_else(String::new, |e| e.to_string());
+        for variable in [
+            "SENDSLOT_LIMIT",
+            "SENDSLOT_HEADROOM",
+            "SENDSLOT_DAILY_QUOTA",
+        ] {
+            assert!(text.contains(variable), "{text}");
         }
     }
 
@@ -834,6 +1131,108 @@ mod tests {
         }
         assert!(tried > 50, "only {tried} values in the list");
         assert!(problems.is_empty(), "{}", problems.join("\n"));
+    }
+
+    fn login(changes: &'static [(&str, &str)]) -> RedisLogin {
+        let settings = ReserveSettings::read(with(changes)).unwrap_or_else(|e| panic!("{e}"));
+        settings.common.redis_login
+    }
+
+    #[test]
+    fn there_is_one_way_to_log_in_to_redis() {
+        assert_eq!(login(&[]), RedisLogin::Url);
+        assert_eq!(
+            login(&[("SENDSLOT_REDIS_URL", "redis://us:pw@cache")]),
+            RedisLogin::Url
+        );
+        let iam = |serverless| {
+            RedisLogin::Iam(IamIdentity {
+                user: "fns-1".into(),
+                cache: "cache-1".into(),
+                serverless,
+            })
+        };
+        let of_iam = [
+            ("SENDSLOT_REDIS_IAM_USER", "fns-1"),
+            ("SENDSLOT_REDIS_IAM_CACHE", "cache-1"),
+        ];
+        for (url, serverless) in [
+            ("rediss://master.cache-1.x.cache.amazonaws.com:6379", false),
+            (
+                "rediss://cache-1-x.serverless.euw1.cache.amazonaws.com:6379",
+                true,
+            ),
+        ] {
+            let set = [("SENDSLOT_REDIS_URL", url), of_iam[0], of_iam[1]];
+            assert_eq!(login(Box::leak(Box::new(set))), iam(serverless));
+        }
+        // A user in the URL is no password.
+        let arn = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:redis/us-AbCdEf";
+        let set = &[
+            ("SENDSLOT_REDIS_URL", "redis://us@cache"),
+            (
+                "SENDSLOT_REDIS_SECRET_ARN",
+                "arn:aws:secretsmanager:eu-west-1:123456789012:secret:redis/us-AbCdEf",
+            ),
+        ];
+        assert_eq!(login(set), RedisLogin::Secret { arn: arn.into() });
+    }
+
+    #[test]
+    fn ways_to_log_in_that_do_not_go_together_are_refused() {
+        const ARN: (&str, &str) = (
+            "SENDSLOT_REDIS_SECRET_ARN",
+            "arn:aws:secretsmanager:eu-west-1:123456789012:secret:redis-AbCdEf",
+        );
+        const USER: (&str, &str) = ("SENDSLOT_REDIS_IAM_USER", "fns");
+        const CACHE: (&str, &str) = ("SENDSLOT_REDIS_IAM_CACHE", "cache");
+        for (changes, part) in [
+            (
+                &[USER] as &'static [_],
+                "SENDSLOT_REDIS_IAM_CACHE is not set, but SENDSLOT_REDIS_IAM_USER is",
+            ),
+            (
+                &[CACHE],
+                "SENDSLOT_REDIS_IAM_USER is not set, but SENDSLOT_REDIS_IAM_CACHE is",
+            ),
+            (
+                &[USER, CACHE, ARN],
+                "SENDSLOT_REDIS_SECRET_ARN is set beside",
+            ),
+            (&[USER, ARN], "SENDSLOT_REDIS_SECRET_ARN is set beside"),
+            (&[USER, CACHE], "SENDSLOT_REDIS_URL has no TLS"),
+            (
+                &[
+                    ("SENDSLOT_REDIS_URL", "rediss://:hunter2@cache"),
+                    USER,
+                    CACHE,
+                ],
+                "SENDSLOT_REDIS_URL holds a password",
+            ),
+            (
+                &[("SENDSLOT_REDIS_URL", "redis://us:hunter2@cache/1"), ARN],
+                "SENDSLOT_REDIS_URL holds a password",
+            ),
+            (
+                &[("SENDSLOT_REDIS_IAM_USER", "a b")],
+                "no name of at most 40",
+            ),
+            (
+                &[("SENDSLOT_REDIS_SECRET_ARN", "redis")],
+                "no ARN of a secret",
+            ),
+            (
+                &[(
+                    "SENDSLOT_REDIS_SECRET_ARN",
+                    "arn:aws:ssm:eu-west-1:1:secret:a",
+                )],
+                "no ARN of a secret",
+            ),
+        ] {
+            let found = problem(changes);
+            assert!(found.contains(part), "{found}");
+            assert!(!found.contains("hunter2"), "{found}");
+        }
     }
 
     #[test]

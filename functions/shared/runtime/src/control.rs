@@ -1,0 +1,482 @@
+//! What `control` is asked and what it answers, as JSON: the words it shares with `quota-refresh` and with operators.
+//!
+//! - **Old and new versions talk to each other** during a deployment or after it was taken back: unknown fields are
+//!   ignored, and whatever may be missing has a default.
+//! - **Bad input is answered, not failed**: `{"error": {"code": …, "message": …}}`. A function error is left for what
+//!   nobody thought of.
+//! - Times are milliseconds since the Unix epoch on the Redis clock (`…_ms`), rates are texts such as `11.2/s`, counts are
+//!   recipients.
+
+use sendslot_domain::account::{self, Enforcement};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::Value;
+
+/// The most configuration sets that one answer names in [`Refreshed::verify`]: at one a second they are read within a minute.
+pub const MOST_TO_VERIFY: usize = 50;
+
+/// What is asked of `control`, by `action`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "action", rename_all = "snake_case")]
+pub enum Request {
+    /// Make the budget follow the account. Answered by [`Refreshed`].
+    Refresh(Refresh),
+    /// Let a tenant send nothing until it is resumed. Answered by [`Paused`].
+    Pause(Pause),
+    /// Let a tenant send again. Answered by [`Resumed`].
+    Resume(Resume),
+    /// Say what there is. Answered by [`Status`].
+    Status(Ask),
+}
+
+/// A request that isn't one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RequestError {
+    /// No JSON, or something that isn't an object with an `action`.
+    #[error(
+        "not a request: {0}; give an object with \"action\": \"refresh\", \"pause\", \"resume\" or \"status\""
+    )]
+    Shape(String),
+    /// An action that isn't known.
+    #[error("unknown action {0:?}: give \"refresh\", \"pause\", \"resume\" or \"status\"")]
+    Action(String),
+    /// A field that is missing or of another type.
+    #[error("{action}: {problem}")]
+    Field {
+        /// The action.
+        action: String,
+        /// Which field, and what is wrong with it.
+        problem: String,
+    },
+}
+
+impl RequestError {
+    /// For [`Failure::code`].
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Shape(_) => "bad_request",
+            Self::Action(_) => "unknown_action",
+            Self::Field { .. } => "bad_field",
+        }
+    }
+}
+
+impl Request {
+    /// Reads a request.
+    ///
+    /// # Errors
+    /// When it isn't one: what is wrong, and where.
+    pub fn parse(text: &str) -> Result<Self, RequestError> {
+        let shape = |what: &str| RequestError::Shape(what.to_owned());
+        let value: Value = serde_json::from_str(text).map_err(|error| {
+            RequestError::Shape(format!(
+                "no JSON (line {}, column {})",
+                error.line(),
+                error.column()
+            ))
+        })?;
+        let action = match value.get("action") {
+            Some(Value::String(action)) => action.clone(),
+            Some(_) => return Err(shape("its action is no text")),
+            None if value.is_object() => return Err(shape("it has no action")),
+            None => return Err(shape("it is no object")),
+        };
+        match action.as_str() {
+            "refresh" => read(&action, value).map(Self::Refresh),
+            "pause" => read(&action, value).map(Self::Pause),
+            "resume" => read(&action, value).map(Self::Resume),
+            "status" => read(&action, value).map(Self::Status),
+            _ => Err(RequestError::Action(action)),
+        }
+    }
+
+    /// Its `action`.
+    #[must_use]
+    pub const fn action(&self) -> &'static str {
+        match self {
+            Self::Refresh(_) => "refresh",
+            Self::Pause(_) => "pause",
+            Self::Resume(_) => "resume",
+            Self::Status(_) => "status",
+        }
+    }
+
+    /// Who asks, as far as that was said.
+    #[must_use]
+    pub fn caller(&self) -> &str {
+        let caller = match self {
+            Self::Refresh(refresh) => &refresh.caller,
+            Self::Pause(pause) => &pause.caller,
+            Self::Resume(resume) => &resume.caller,
+            Self::Status(status) => &status.caller,
+        };
+        let caller = caller.as_deref().filter(|caller| !caller.is_empty());
+        caller.unwrap_or("unknown")
+    }
+}
+
+/// Reads the fields of an action; an error names the field.
+fn read<T: DeserializeOwned>(action: &str, value: Value) -> Result<T, RequestError> {
+    serde_path_to_error::deserialize(value).map_err(|error| {
+        let path = error.path().to_string();
+        let problem = error.into_inner();
+        RequestError::Field {
+            action: action.to_owned(),
+            problem: if path == "." {
+                problem.to_string()
+            } else {
+                format!("{path}: {problem}")
+            },
+        }
+    })
+}
+
+/// A refresh. What is `None` isn't known, and what is there of it stays.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Refresh {
+    /// Who asks.
+    pub caller: Option<String>,
+    /// What `GetAccount` answered; nothing if it failed (then with `error`), or wasn't asked.
+    pub account: Option<Account>,
+    /// Why `GetAccount` didn't answer: a code, such as `ThrottlingException` or `timeout`. Nothing with no `account` either
+    /// means that it wasn't asked: nothing is judged.
+    pub error: Option<String>,
+    /// All tenants with a parameter of their own; an empty list is that there are none.
+    pub tenants: Option<Vec<TenantParameter>>,
+    /// Whether configuration sets may send: those of [`Refreshed::verify`] that could be read.
+    pub sets: Option<Vec<SetSwitch>>,
+    /// Nothing more is read of what `verify` named: the budget is written now, whatever is missing.
+    #[serde(rename = "final")]
+    pub is_final: bool,
+}
+
+/// What `GetAccount` answered; whatever it left out is `None`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Account {
+    /// Recipients per second.
+    pub max_send_rate: Option<f64>,
+    /// Recipients in any 24 hours; −1 is without limit.
+    pub max_24_hour_send: Option<f64>,
+    /// Recipients in the last 24 hours.
+    pub sent_last_24_hours: Option<f64>,
+    /// Whether sending is switched on for the account in this Region.
+    pub sending_enabled: Option<bool>,
+    /// SES's word for it: `HEALTHY`, `PROBATION`, `SHUTDOWN`.
+    pub enforcement: Option<String>,
+    /// Whether it is out of the sandbox.
+    pub production: Option<bool>,
+}
+
+impl From<&Account> for account::Account {
+    fn from(told: &Account) -> Self {
+        Self {
+            max_send_rate: told.max_send_rate,
+            max_24_hour_send: told.max_24_hour_send,
+            sent_last_24_hours: told.sent_last_24_hours,
+            sending_enabled: told.sending_enabled,
+            enforcement: told.enforcement.as_deref().map(Enforcement::named),
+            production: told.production,
+        }
+    }
+}
+
+/// One tenant's parameter.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TenantParameter {
+    /// The tenant: the parameter's name without its path.
+    pub name: String,
+    /// The parameter's JSON. A parameter that holds none is handed over as a text, and is refused by `control` with the
+    /// tenant's name.
+    #[serde(default)]
+    pub settings: Value,
+}
+
+/// Whether a configuration set may send.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetSwitch {
+    /// The configuration set.
+    pub set: String,
+    /// Its `SendingOptions.SendingEnabled`.
+    pub sending: bool,
+}
+
+/// A request to pause a tenant.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pause {
+    /// The tenant.
+    pub tenant: String,
+    /// Why, for people: 1 to 200 characters.
+    pub reason: String,
+    /// Who asks.
+    #[serde(default)]
+    pub caller: Option<String>,
+}
+
+/// A request to let a tenant send again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resume {
+    /// The tenant.
+    pub tenant: String,
+    /// Who asks.
+    #[serde(default)]
+    pub caller: Option<String>,
+}
+
+/// A request with nothing to say.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Ask {
+    /// Who asks.
+    pub caller: Option<String>,
+}
+
+/// What `control` answers: what was asked for, or why not.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Answer<T> {
+    /// It wasn't done.
+    Failed {
+        /// Why.
+        error: Failure,
+    },
+    /// It was.
+    Done(T),
+}
+
+impl<T: DeserializeOwned> Answer<T> {
+    /// Reads an answer; one that can't be read is a failure with the code `bad_answer`.
+    ///
+    /// # Errors
+    /// When `control` says that it failed, or nothing that this version understands.
+    pub fn parse(text: &[u8]) -> Result<T, Failure> {
+        match serde_json::from_slice(text) {
+            Ok(Self::Done(answer)) => Ok(answer),
+            Ok(Self::Failed { error }) => Err(error),
+            Err(error) => Err(Failure {
+                code: "bad_answer".to_owned(),
+                message: format!("control's answer can't be read: {error}"),
+            }),
+        }
+    }
+}
+
+/// Why something wasn't done.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{code}: {message}")]
+#[serde(default)]
+pub struct Failure {
+    /// For programs: `bad_request`, `unknown_action`, `bad_field`, `unknown_tenant`, `redis_unavailable`, `redis_failed`,
+    /// `bad_budget`.
+    pub code: String,
+    /// For people: what is wrong, and what to do.
+    pub message: String,
+}
+
+/// What came of a [`Refresh`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Refreshed {
+    /// What holds now; nothing if no budget is known yet, or it is `pending`.
+    pub budget: Option<Budget>,
+    /// Redis was empty, and nothing is written until the sets in `verify` were read: ask again with `sets` and `final`.
+    pub pending: bool,
+    /// Why the account's numbers weren't taken: `failed`, `missing`, `zero`, `absurd`, `below_tenth` or `blocked`.
+    pub kept: Option<String>,
+    /// 1024ths of the rate that may be used.
+    pub factor: u64,
+    /// When Redis was last found empty.
+    pub generation_ms: Option<u64>,
+    /// Whether Redis held no budget, or one that was written after it was found empty since the last refresh.
+    pub empty_found: bool,
+    /// Configuration sets whose switch wants reading, at most [`MOST_TO_VERIFY`].
+    pub verify: Vec<String>,
+    /// At least so many recipients of the last 24 hours were sent past the schedule.
+    pub unscheduled: u64,
+    /// Recipients that went through the schedule in the last 24 hours.
+    pub sent_24h: u64,
+    /// Recipients booked ahead, in both lanes.
+    pub booked_ahead: u64,
+    /// Recipients refused as too many in the last 10 seconds.
+    pub refused_10s: u64,
+    /// For how long nobody may send yet.
+    pub blocked_ms: u64,
+    /// Why, if so.
+    pub blocked: Option<String>,
+    /// Tenants whose parameter wasn't taken.
+    pub invalid_tenants: Vec<InvalidTenant>,
+    /// Tenants that were paused because their configuration set may not send.
+    pub paused: Vec<String>,
+    /// What an operator should know: settings that were cut, for example.
+    pub warnings: Vec<String>,
+}
+
+/// The budget that Redis holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Budget {
+    /// Recipients per second, such as `14/s`: read it as a [`sendslot_domain::Rate`].
+    pub limit: String,
+    /// Recipients in any 24 hours that go through the schedule: the account's quota less what others use of it; nothing is
+    /// without limit.
+    pub daily_quota: Option<u64>,
+    /// `account`, or `settings` while the account was never known.
+    pub source: String,
+    /// Whether limit or quota changed by this.
+    pub changed: bool,
+    /// What they were; nothing if there was no budget.
+    pub was: Option<Was>,
+}
+
+/// A budget that was.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Was {
+    /// As in [`Budget`].
+    pub limit: String,
+    /// As in [`Budget`].
+    pub daily_quota: Option<u64>,
+}
+
+/// A tenant's parameter that wasn't taken: its last good settings hold, if it had any.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct InvalidTenant {
+    /// The parameter's name.
+    pub name: String,
+    /// What is wrong with it.
+    pub problem: String,
+    /// Whether earlier settings of it hold on.
+    pub kept: bool,
+}
+
+/// What came of a [`Pause`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Paused {
+    /// The tenant.
+    pub tenant: String,
+    /// Whether it was paused before, until resumed: then that pause stands, with its reason.
+    pub already: bool,
+    /// Since when.
+    pub since_ms: u64,
+    /// Why.
+    pub reason: String,
+}
+
+/// What came of a [`Resume`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Resumed {
+    /// The tenant.
+    pub tenant: String,
+    /// Whether it was paused.
+    pub was_paused: bool,
+}
+
+/// What there is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Status {
+    /// Whether Redis answers. Nothing else is known if it doesn't.
+    pub redis: RedisState,
+    /// The moment that all this is of.
+    pub now_ms: u64,
+    /// The budget; nothing if Redis holds none.
+    pub budget: Option<BudgetStatus>,
+    /// Recipients booked ahead.
+    pub booked: Booked,
+    /// Seconds until the first with nothing booked in it or after.
+    pub booked_ahead_seconds: u64,
+    /// Recipients that went through the schedule in the last 24 hours.
+    pub sent_24h: u64,
+    /// At least so many recipients of the last 24 hours were sent past the schedule, by the last refresh.
+    pub unscheduled: u64,
+    /// Recipients refused as too many in the last 10 seconds.
+    pub refused_10s: u64,
+    /// That nobody may send.
+    pub blocked: Option<Blocked>,
+    /// Tenants that may not send.
+    pub paused: Vec<PausedTenant>,
+    /// When Redis was last found empty.
+    pub generation_ms: Option<u64>,
+    /// The last refresh; nothing if there was none.
+    pub last_refresh: Option<LastRefresh>,
+}
+
+/// Whether Redis answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RedisState {
+    /// Whether it does.
+    pub ok: bool,
+    /// Why not.
+    pub error: Option<String>,
+}
+
+/// The budget, for people.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BudgetStatus {
+    /// As in [`Budget`].
+    pub limit: String,
+    /// As in [`Budget`].
+    pub daily_quota: Option<u64>,
+    /// `account`, `settings`, or `deploy`: what the functions brought along before the first refresh.
+    pub source: String,
+    /// 1024ths of the rate that may be used.
+    pub factor: u64,
+    /// What new bookings go by, recipients per second: limit × headroom × factor.
+    pub effective_rate: f64,
+}
+
+/// Recipients booked ahead, by lane.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Booked {
+    /// With priority.
+    pub priority: u64,
+    /// In bulk.
+    pub bulk: u64,
+}
+
+/// That nobody may send.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Blocked {
+    /// For how long yet, ms.
+    pub left_ms: u64,
+    /// Why: a word.
+    pub reason: String,
+}
+
+/// A tenant that may not send.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PausedTenant {
+    /// The tenant.
+    pub tenant: String,
+    /// Since when.
+    pub since_ms: u64,
+    /// Until when; nothing: until it is resumed.
+    pub until_ms: Option<u64>,
+    /// Why.
+    pub reason: String,
+}
+
+/// The last refresh.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LastRefresh {
+    /// When.
+    pub at_ms: u64,
+    /// Who asked for it.
+    pub caller: String,
+    /// When the account's numbers were last taken.
+    pub taken_ms: Option<u64>,
+    /// Why they weren't at the last refresh that had asked for them, as in [`Refreshed::kept`].
+    pub kept: Option<String>,
+    /// What `GetAccount` failed with then.
+    pub error: Option<String>,
+}
