@@ -15,6 +15,7 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 NO_VALUE = object()
+STACK_UUID = "51af3dc0-da77-11e4-872e-1234567db123"
 
 
 class _Loader(yaml.SafeLoader):
@@ -151,6 +152,7 @@ class Stack:
             "AWS::AccountId": "123456789012",
             "AWS::Partition": "aws",
             "AWS::Region": "eu-west-1",
+            "AWS::StackId": f"arn:aws:cloudformation:eu-west-1:123456789012:stack/stack/{STACK_UUID}",
             "AWS::StackName": "stack",
         }
         if name in pseudo:

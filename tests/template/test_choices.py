@@ -1,8 +1,10 @@
 """What the operator brings is used, and what they don't bring is made."""
 
+import re
+
 import pytest
 from cloudformation import ROOT, Refused, Stack, load
-from conftest import CHOICES, OWN_GROUP, OWN_REDIS, OWN_VPC, TOPIC
+from conftest import CHOICES, OWN_GROUP, OWN_REDIS, OWN_VPC, REDIS_SECRET, TOPIC
 
 TEMPLATES = ["template.yaml", *(f"infra/{p.name}" for p in sorted((ROOT / "infra").glob("*.yaml")))]
 FUNCTIONS = ["ReserveFunction", "SendFunction"]
@@ -160,6 +162,61 @@ def test_only_the_functions_reach_the_cache(choice):
     assert [rule["SourceSecurityGroupId"]] == vpc(stack, "SendFunction")["SecurityGroupIds"]
     assert "CidrIp" not in rule
     assert cache["SubnetGroup"]["Properties"]["SubnetIds"] == vpc(stack, "SendFunction")["SubnetIds"]
+
+
+def user(**parameters):
+    """The functions' user of the cache."""
+    return Stack(parameters).nested["Cache"].resources["FunctionUser"]["Properties"]
+
+
+def test_the_cache_lets_in_the_functions_user_alone(made):
+    cache = made.nested["Cache"].resources
+    assert cache["ReplicationGroup"]["Properties"]["UserGroupIds"] == ["{Cache/UserGroup}"]
+    group = cache["UserGroup"]["Properties"]
+    # Only a group of this engine turns the user named default off by itself.
+    assert group["Engine"] == "valkey"
+    assert group["UserIds"] == ["{Cache/FunctionUser}"]
+    assert made.all("AWS::ElastiCache::User").keys() == {"Cache/FunctionUser"}
+    assert user()["Engine"] == "valkey"
+    assert user()["AuthenticationMode"] == {"Type": "iam"}
+    assert user()["UserName"] == user()["UserId"]
+    for name in (user()["UserId"], group["UserGroupId"]):
+        assert re.fullmatch("[a-z](-?[a-z0-9])*", name), name
+        assert len(name) <= 40
+
+
+@pytest.mark.parametrize("budget", ["ses", "other_1-A"])
+def test_the_functions_user_touches_its_budgets_keys_alone(budget):
+    words = user(Budget=budget)["AccessString"].split()
+    assert words[:3] == ["on", f"~sendslot:{{{budget}}}:*", "-@all"]
+    assert all(re.fullmatch(r"\+[a-z|]+", word) for word in words[3:])
+    keys = (ROOT / "functions/shared/schedule/src/keys.rs").read_text()
+    assert 'format!("sendslot:{{{name}}}:")' in keys
+
+
+def test_the_functions_user_may_do_what_the_scripts_do_and_nothing_else():
+    commands = {"evalsha", "script|load"}
+    for path in (ROOT / "functions/shared/schedule/src/lua").glob("*.lua"):
+        code = re.sub("--.*", "", path.read_text())
+        calls = re.findall(r"\bp?call\(\s*(?:'([A-Z]+)')?", code)
+        assert calls, path.name
+        assert all(calls), f"{path.name} calls something that isn't written out"
+        commands |= {name.lower() for name in calls}
+    granted = user()["AccessString"].split()[3:]
+    assert len(granted) == len(set(granted))
+    assert set(granted) == {f"+{command}" for command in commands}
+
+
+def test_a_secret_needs_the_redis_it_is_for():
+    with pytest.raises(Refused, match="needs the RedisUrl"):
+        Stack(REDIS_SECRET)
+
+
+def test_where_a_secret_is_used_no_network_is_made():
+    """A network that is made would need an endpoint for Secrets Manager."""
+    for parameters in CHOICES.values():
+        stack = Stack(parameters)
+        assert not (stack.conditions["HasRedisSecret"] and stack.conditions["MakeNetwork"])
 
 
 @pytest.mark.parametrize(("failover", "nodes"), [("true", 2), ("false", 1)])

@@ -5,7 +5,7 @@ import re
 
 import pytest
 from cloudformation import ROOT, Stack, load
-from conftest import CHOICES, HOLDERS
+from conftest import CHOICES, HOLDERS, REDIS_SECRET
 
 BOTH = {
     "POWERTOOLS_LOG_LEVEL",
@@ -24,6 +24,9 @@ BOTH = {
     "SENDSLOT_PARKING_BUCKET",
     "SENDSLOT_PRIORITY_SEND_QUEUE_URL",
     "SENDSLOT_REDIS_DOWN",
+    "SENDSLOT_REDIS_IAM_CACHE",
+    "SENDSLOT_REDIS_IAM_USER",
+    "SENDSLOT_REDIS_SECRET_ARN",
     "SENDSLOT_REDIS_URL",
     "SENDSLOT_RESERVE",
     "SENDSLOT_SLICE",
@@ -213,8 +216,33 @@ def allowed(stack, role):
     return grants
 
 
+CACHE = "arn:aws:elasticache:eu-west-1:123456789012:replicationgroup:{Cache/ReplicationGroup}"
+
+
+def redis(stack):
+    """What a role may do to be let in by Redis: one of two things, or nothing."""
+    if "Cache" in stack.resources:
+        return {"elasticache:Connect": {CACHE, "{Cache/FunctionUser.Arn}"}}
+    if secret := stack.parameters["RedisSecretArn"]:
+        return {"secretsmanager:GetSecretValue": {secret}}
+    return {}
+
+
+@pytest.mark.parametrize("logical", ENVIRONMENT)
+@pytest.mark.parametrize("choice", CHOICES)
+def test_functions_log_in_to_redis_by_role_by_secret_or_by_url(choice, logical):
+    stack = Stack(CHOICES[choice])
+    variables = functions(stack)[logical]["Properties"]["Environment"]["Variables"]
+    login = tuple(variables[f"SENDSLOT_REDIS_{name}"] for name in ("IAM_USER", "IAM_CACHE", "SECRET_ARN"))
+    made = ("{Cache/FunctionUser}", "{Cache/ReplicationGroup}", "")
+    brought = ("", "", REDIS_SECRET["RedisSecretArn"] if "secret" in choice else "")
+    assert login == (brought if "Redis" in choice else made)
+    # IAM is for TLS alone; a Redis of one's own may be without.
+    assert variables["SENDSLOT_REDIS_URL"].startswith("rediss://")
+
+
 def test_reserve_may_only_move_messages_and_release_parked_ones(stack):
-    assert allowed(stack, "ReserveRole") == {
+    assert allowed(stack, "ReserveRole") == redis(stack) | {
         "sqs:ReceiveMessage": lanes(".Arn", "IntakeQueue"),
         "sqs:DeleteMessage": lanes(".Arn", "IntakeQueue"),
         "sqs:GetQueueAttributes": lanes(".Arn", "IntakeQueue"),
@@ -229,7 +257,7 @@ def test_reserve_may_only_move_messages_and_release_parked_ones(stack):
 
 def test_send_may_move_messages_send_mail_and_park_it(stack):
     mail = {f"{SES}:identity/*", f"{SES}:configuration-set/*", f"{SES}:template/*"}
-    assert allowed(stack, "SendRole") == {
+    assert allowed(stack, "SendRole") == redis(stack) | {
         "ses:SendEmail": mail,
         "ses:SendRawEmail": mail,
         "ses:SendTemplatedEmail": mail,
@@ -297,7 +325,7 @@ def test_roles_belong_to_lambda_and_manage_interfaces_only_in_a_vpc(choice):
         (trust,) = role["Properties"]["AssumeRolePolicyDocument"]["Statement"]
         assert trust["Principal"] == {"Service": "lambda.amazonaws.com"}
         # The one policy that is not ours: Lambda asks for network interfaces on every resource.
-        expected = None if choice == "own Redis" else [VPC_POLICY]
+        expected = None if choice in ("own Redis", "own Redis and its secret") else [VPC_POLICY]
         assert role["Properties"].get("ManagedPolicyArns") == expected
     for function in functions(stack).values():
         assert "Policies" not in function["Properties"]
