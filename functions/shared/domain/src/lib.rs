@@ -10,16 +10,24 @@
 //! - [`guard`]: the model that grants the moment of each send; likewise.
 //! - [`adaptive`]: how much slower both are after the provider refused sends as too many.
 //! - [`outcome`]: what a provider's answer means for a message.
+//! - [`account`]: what the provider says the account may send, and whether to believe it.
+//! - [`warm_up`]: a tenant's cap by the day since it began to warm up.
+//! - [`reconcile`]: the provider's count of a day against ours, so what was sent past the schedule.
+//! - [`concurrency`]: how many batches may be worked on at once, by Little's law.
 
+pub mod account;
 pub mod adaptive;
 pub mod budget;
+pub mod concurrency;
 pub mod guard;
 pub mod lane;
 pub mod line;
 pub mod outcome;
+pub mod reconcile;
 pub mod schedule;
 pub mod tenant;
 pub mod units;
+pub mod warm_up;
 pub mod window;
 
 pub use budget::Budget;
