@@ -175,6 +175,37 @@ def test_faults(ses, url):
     ]
 
 
+def test_control_plane(ses, url):
+    control(url, "PUT", "settings", {"control_rate": 0.01})
+    ses.get_account()
+    with pytest.raises(ses.exceptions.TooManyRequestsException) as raised:
+        ses.list_configuration_sets()
+    assert raised.value.response["Error"]["Message"] == "Rate exceeded"
+    control(url, "PUT", "settings", {"control_rate": -1, "sent_elsewhere": 40_000, "daily": -1})
+    quota = ses.get_account()["SendQuota"]
+    assert (quota["SentLast24Hours"], quota["Max24HourSend"]) == (40_000.0, -1.0)
+    faults = [
+        {"operation": "GetAccount", "kind": "denied", "count": 1},
+        {"operation": "GetAccount", "kind": "error_before", "count": 1},
+        {"operation": "GetAccount", "kind": "patch", "patch": {"SendQuota": {"MaxSendRate": None}}},
+    ]
+    control(url, "PUT", "faults", {"faults": faults})
+    for code in ("AccessDeniedException", "InternalFailure"):
+        with pytest.raises(ses.exceptions.ClientError) as raised:
+            ses.get_account()
+        assert raised.value.response["Error"]["Code"] == code
+    assert "MaxSendRate" not in ses.get_account()["SendQuota"]
+    calls = control(url, "GET", "calls")
+    assert [(call["operation"], call["outcome"], call.get("fault")) for call in calls] == [
+        ("GetAccount", "done", None),
+        ("ListConfigurationSets", "throttled", None),
+        ("GetAccount", "done", None),
+        ("GetAccount", "failed", "denied"),
+        ("GetAccount", "failed", "error_before"),
+        ("GetAccount", "done", "patch"),
+    ]
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
+use crate::calls::{self, Call, CallOutcome, ControlLimit, Operation};
 use crate::clock::Micros;
 use crate::errors::{ApiError, ErrorKind};
 use crate::events::{self, Event};
-use crate::faults::{Fault, Faults, Kind};
+use crate::faults::{Fault, Faults, Hit, Kind};
 use crate::latency::Latency;
 use crate::limits::{Limits, Verdict};
 use crate::record::{Arrival, Outcome, Record};
@@ -32,6 +33,17 @@ pub struct Plan {
     pub cut: Option<Cut>,
     /// What SES publishes of it.
     pub events: Vec<Event>,
+}
+
+/// What will happen to one call other than `SendEmail`.
+#[derive(Debug)]
+pub struct CallPlan {
+    /// How long its answer, or its end without one, takes.
+    pub latency: Duration,
+    /// The answer.
+    pub answer: Result<Value, ApiError>,
+    /// How the connection ends instead of the answer.
+    pub cut: Option<Cut>,
 }
 
 /// How a connection ends without an answer.
@@ -55,10 +67,12 @@ pub struct ConfigurationSet {
 pub struct Account {
     settings: Settings,
     limits: Limits,
+    control: ControlLimit,
     latency: Latency,
     faults: Faults,
     sets: BTreeMap<String, ConfigurationSet>,
     record: Record,
+    calls: Record,
     arrivals: u64,
 }
 
@@ -68,11 +82,13 @@ impl Account {
     pub fn new(settings: Settings, record: Record, now: Micros) -> Self {
         Self {
             limits: Limits::new(settings.quota(), now),
+            control: ControlLimit::new(settings.control_limit(), now),
             latency: Latency::new(settings.latency(), settings.seed),
             faults: Faults::new(Vec::new(), settings.seed),
             settings,
             sets: BTreeMap::new(),
             record,
+            calls: Record::default(),
             arrivals: 0,
         }
     }
@@ -81,7 +97,7 @@ impl Account {
     pub fn send(&mut self, now: Micros, received: Received) -> Plan {
         // Every arrival draws, so that an outcome does not shift the latencies and faults after it.
         let latency = self.latency.draw();
-        let drawn = self.faults.draw();
+        let drawn = self.faults.draw(Operation::SendEmail);
         self.arrivals += 1;
         let id = message_id(now, self.arrivals);
 
@@ -90,24 +106,19 @@ impl Account {
             addresses,
             defect,
         } = received;
-        let before = drawn.filter(|hit| hit.fault.kind.is_before());
+        let before = drawn.as_ref().filter(|hit| hit.fault.kind.is_before());
         let decision = match before {
             Some(hit) => Err(failure(&hit.fault)),
             None => self.decide(now, &summary, defect),
         };
-        // The other kinds only hit what was accepted.
-        let hit = drawn.filter(|_| before.is_some() || decision.is_ok());
-        if let Some(hit) = hit {
-            self.faults.count(hit);
-        }
-        let fault = hit.map(|hit| hit.fault);
+        let fault = self.hit(drawn, decision.is_ok());
         let (outcome, answer) = match decision {
             Ok(()) => (Outcome::Accepted, Ok(id)),
             Err((outcome, error)) => (outcome, Err(error)),
         };
 
         let mut arrival = Arrival::new(now, &summary, outcome, answer.as_deref().ok());
-        arrival.fault = fault.map(|fault| fault.kind);
+        arrival.fault = fault.as_ref().map(|fault| fault.kind);
         if let Err(error) = self.record.push(&arrival) {
             return Plan {
                 latency,
@@ -124,14 +135,65 @@ impl Account {
             _ => Vec::new(),
         };
         Plan {
-            latency: fault.and_then(|fault| fault.lasts()).unwrap_or(latency),
-            answer: match fault.map(|fault| fault.kind) {
+            latency: fault.as_ref().and_then(Fault::lasts).unwrap_or(latency),
+            answer: match fault.as_ref().map(|fault| fault.kind) {
                 Some(Kind::ErrorAfter) => Err(failed()),
                 _ => answer,
             },
             cut: fault.and_then(|fault| cut(fault.kind)),
             events,
         }
+    }
+
+    /// Decides on a call other than `SendEmail` that arrived now, about this configuration set if
+    /// any, and records it. `act` does it, unless a fault or the control plane's limit is before.
+    pub fn call(
+        &mut self,
+        now: Micros,
+        operation: Operation,
+        set: Option<&str>,
+        act: impl FnOnce(&mut Self) -> Result<Value, ApiError>,
+    ) -> CallPlan {
+        let drawn = self.faults.draw(operation);
+        let before = drawn.as_ref().filter(|hit| hit.fault.kind.is_before());
+        let decision = match before {
+            Some(hit) => Err(call_failure(&hit.fault)),
+            None => match self.control.take(now) {
+                Ok(()) => act(self).map_err(|error| (CallOutcome::Refused, error)),
+                Err(error) => Err((CallOutcome::Throttled, error)),
+            },
+        };
+        let fault = self.hit(drawn, decision.is_ok());
+        let mut line = Call::new(now, operation, set);
+        let mut answer = decision.map_err(|(outcome, error)| {
+            line.outcome = outcome;
+            error
+        });
+        match (&mut answer, &fault) {
+            (Ok(answer), Some(fault)) if fault.kind == Kind::Patch => {
+                calls::merge(answer, fault.patch.as_ref().unwrap_or(&Value::Null));
+            }
+            (Ok(_), Some(fault)) if fault.kind == Kind::ErrorAfter => answer = Err(failed()),
+            _ => {}
+        }
+        line.error = answer.as_ref().err().map(|error| error.kind.name());
+        line.fault = fault.as_ref().map(|fault| fault.kind);
+        if let Err(error) = self.calls.push(&line) {
+            answer = Err(unrecorded(&error));
+        }
+        CallPlan {
+            latency: fault.as_ref().and_then(Fault::lasts).unwrap_or_default(),
+            answer,
+            cut: fault.and_then(|fault| cut(fault.kind)),
+        }
+    }
+
+    /// Counts what was drawn if it hits, and tells it: kinds that do not come before only hit what
+    /// was accepted.
+    fn hit(&mut self, drawn: Option<Hit>, accepted: bool) -> Option<Fault> {
+        let hit = drawn.filter(|hit| accepted || hit.fault.kind.is_before())?;
+        self.faults.count(&hit);
+        Some(hit.fault)
     }
 
     fn decide(
@@ -200,6 +262,7 @@ impl Account {
     ) -> Result<(), SettingsError> {
         self.settings = self.settings.with(changes)?;
         self.limits.set_quota(now, self.settings.quota());
+        self.control.set(self.settings.control_limit(), now);
         self.latency.set_shape(self.settings.latency());
         if changes.contains_key("seed") {
             self.latency = Latency::new(self.settings.latency(), self.settings.seed);
@@ -224,7 +287,8 @@ impl Account {
         self.settings.sending_enabled = enabled;
     }
 
-    /// Recipients that count against the daily quota and were accepted in the last 24 hours.
+    /// Recipients that count against the daily quota and were sent in the last 24 hours, here and
+    /// elsewhere.
     pub fn sent_last_24_hours(&mut self, now: Micros) -> u64 {
         self.limits.sent_last_24_hours(now)
     }
@@ -295,6 +359,20 @@ impl Account {
     pub fn clear_record(&mut self) -> io::Result<()> {
         self.record.clear()
     }
+
+    /// The calls other than `SendEmail`.
+    #[must_use]
+    pub fn calls(&self) -> &Record {
+        &self.calls
+    }
+
+    /// Forgets the calls. Their limit keeps what was taken.
+    ///
+    /// # Errors
+    /// As [`Record::clear`].
+    pub fn clear_calls(&mut self) -> io::Result<()> {
+        self.calls.clear()
+    }
 }
 
 /// An id of SES's form, unique by time and count.
@@ -316,19 +394,47 @@ fn failed() -> ApiError {
 
 /// What a fault before acceptance makes of a request.
 fn failure(fault: &Fault) -> (Outcome, ApiError) {
-    if fault.kind != Kind::Throttle {
-        return (Outcome::Failed, failed());
+    match fault.kind {
+        Kind::Throttle => (Outcome::Throttled, retry_after(throttled(), fault)),
+        Kind::Denied => (Outcome::Failed, denied()),
+        _ => (Outcome::Failed, failed()),
     }
-    let mut error = throttled();
+}
+
+/// The same for a call other than `SendEmail`.
+fn call_failure(fault: &Fault) -> (CallOutcome, ApiError) {
+    match fault.kind {
+        Kind::Throttle => (
+            CallOutcome::Throttled,
+            retry_after(calls::too_many(), fault),
+        ),
+        Kind::Denied => (CallOutcome::Failed, denied()),
+        _ => (CallOutcome::Failed, failed()),
+    }
+}
+
+fn retry_after(mut error: ApiError, fault: &Fault) -> ApiError {
     error.retry_after_s = fault.retry_after_s;
-    (Outcome::Throttled, error)
+    error
+}
+
+fn denied() -> ApiError {
+    ApiError::new(
+        ErrorKind::AccessDenied,
+        "simulator: not authorized, on purpose",
+    )
 }
 
 fn cut(kind: Kind) -> Option<Cut> {
     match kind {
         Kind::HangBefore | Kind::HangAfter => Some(Cut::Close),
         Kind::ResetBefore | Kind::ResetAfter => Some(Cut::Reset),
-        Kind::Throttle | Kind::ErrorBefore | Kind::ErrorAfter | Kind::Slow => None,
+        Kind::Throttle
+        | Kind::Denied
+        | Kind::ErrorBefore
+        | Kind::ErrorAfter
+        | Kind::Slow
+        | Kind::Patch => None,
     }
 }
 
@@ -499,6 +605,7 @@ mod tests {
         let ms = |ms| Duration::from_millis(ms);
         let cases = [
             ("throttle", 0, THROTTLED, None, "throttled"),
+            ("denied", 0, Err("AccessDeniedException"), None, "failed"),
             ("error_before", 0, INTERNAL, None, "failed"),
             ("error_after", 0, INTERNAL, None, "accepted"),
             ("hang_before", 700, INTERNAL, Some(Cut::Close), "failed"),

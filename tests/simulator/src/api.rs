@@ -15,7 +15,9 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::Simulator;
-use crate::account::ConfigurationSet;
+use crate::account::{Account, ConfigurationSet};
+use crate::calls::Operation;
+use crate::clock::Micros;
 use crate::errors::{ApiError, ErrorKind};
 use crate::request::{self, Received};
 use crate::wire::Scissors;
@@ -24,7 +26,6 @@ use crate::wire::Scissors;
 const MAX_BODY: usize = 56 * 1024 * 1024;
 
 type Body = Result<Bytes, BytesRejection>;
-type Answer = Result<Json<Value>, ApiError>;
 
 pub(crate) fn routes() -> Router<Arc<Simulator>> {
     let set = "/v2/email/configuration-sets/{name}";
@@ -78,11 +79,34 @@ async fn send_email(
     }
 }
 
-async fn get_account(State(simulator): State<Arc<Simulator>>) -> Json<Value> {
-    simulator.account(|account, now| {
+/// Carries out a call other than `SendEmail`, as the account's plan for it says.
+async fn call(
+    simulator: &Simulator,
+    scissors: Scissors,
+    operation: Operation,
+    set: Option<&str>,
+    act: impl FnOnce(&mut Account, Micros) -> Result<Value, ApiError>,
+) -> Response {
+    let plan = simulator
+        .account(|account, now| account.call(now, operation, set, |account| act(account, now)));
+    if !plan.latency.is_zero() {
+        tokio::time::sleep(plan.latency).await;
+    }
+    if let Some(cut) = plan.cut {
+        scissors.cut(cut);
+    }
+    plan.answer.map(Json).into_response()
+}
+
+async fn get_account(
+    State(simulator): State<Arc<Simulator>>,
+    ConnectInfo(scissors): ConnectInfo<Scissors>,
+) -> Response {
+    let operation = Operation::GetAccount;
+    call(&simulator, scissors, operation, None, |account, now| {
         let sent = account.sent_last_24_hours(now);
         let settings = account.settings();
-        Json(json!({
+        Ok(json!({
             "DedicatedIpAutoWarmupEnabled": false,
             "EnforcementStatus": settings.enforcement,
             "ProductionAccessEnabled": settings.production_access,
@@ -95,6 +119,7 @@ async fn get_account(State(simulator): State<Arc<Simulator>>) -> Json<Value> {
             "SuppressionAttributes": { "SuppressedReasons": ["BOUNCE", "COMPLAINT"] },
         }))
     })
+    .await
 }
 
 /// The sending switch as the SDKs write it: what they leave out is false, the default of the API.
@@ -104,10 +129,18 @@ struct SendingOptions {
     sending_enabled: bool,
 }
 
-async fn put_account_sending(State(simulator): State<Arc<Simulator>>, body: Body) -> Answer {
-    let options: SendingOptions = parse(body)?;
-    simulator.account(|account, _| account.set_sending(options.sending_enabled));
-    Ok(Json(json!({})))
+async fn put_account_sending(
+    State(simulator): State<Arc<Simulator>>,
+    ConnectInfo(scissors): ConnectInfo<Scissors>,
+    body: Body,
+) -> Response {
+    let options = parse::<SendingOptions>(body);
+    let operation = Operation::PutAccountSendingAttributes;
+    call(&simulator, scissors, operation, None, |account, _| {
+        account.set_sending(options?.sending_enabled);
+        Ok(json!({}))
+    })
+    .await
 }
 
 #[derive(Deserialize)]
@@ -117,53 +150,107 @@ struct CreateConfigurationSet {
     sending_options: Option<SendingOptions>,
 }
 
-async fn create_configuration_set(State(simulator): State<Arc<Simulator>>, body: Body) -> Answer {
-    let request: CreateConfigurationSet = parse(body)?;
-    let set = ConfigurationSet {
-        sending_enabled: request
-            .sending_options
-            .is_none_or(|options| options.sending_enabled),
-    };
-    simulator.account(|account, _| account.create_set(&request.configuration_set_name, set))?;
-    Ok(Json(json!({})))
+async fn create_configuration_set(
+    State(simulator): State<Arc<Simulator>>,
+    ConnectInfo(scissors): ConnectInfo<Scissors>,
+    body: Body,
+) -> Response {
+    let request = parse::<CreateConfigurationSet>(body);
+    let name = request.as_ref().ok();
+    let name = name.map(|request| request.configuration_set_name.clone());
+    let operation = Operation::CreateConfigurationSet;
+    call(
+        &simulator,
+        scissors,
+        operation,
+        name.as_deref(),
+        |account, _| {
+            let request = request?;
+            let options = request.sending_options;
+            let set = ConfigurationSet {
+                sending_enabled: options.is_none_or(|options| options.sending_enabled),
+            };
+            account.create_set(&request.configuration_set_name, set)?;
+            Ok(json!({}))
+        },
+    )
+    .await
 }
 
 /// All in one page.
-async fn list_configuration_sets(State(simulator): State<Arc<Simulator>>) -> Json<Value> {
-    let names: Vec<String> =
-        simulator.account(|account, _| account.set_names().map(str::to_owned).collect());
-    Json(json!({ "ConfigurationSets": names }))
+async fn list_configuration_sets(
+    State(simulator): State<Arc<Simulator>>,
+    ConnectInfo(scissors): ConnectInfo<Scissors>,
+) -> Response {
+    let operation = Operation::ListConfigurationSets;
+    call(&simulator, scissors, operation, None, |account, _| {
+        let names: Vec<&str> = account.set_names().collect();
+        Ok(json!({ "ConfigurationSets": names }))
+    })
+    .await
 }
 
 async fn get_configuration_set(
     State(simulator): State<Arc<Simulator>>,
+    ConnectInfo(scissors): ConnectInfo<Scissors>,
     Path(name): Path<String>,
-) -> Answer {
-    let set = simulator.account(|account, _| account.set(&name))?;
-    Ok(Json(json!({
-        "ConfigurationSetName": name,
-        "SendingOptions": { "SendingEnabled": set.sending_enabled },
-        "Tags": [],
-    })))
+) -> Response {
+    let operation = Operation::GetConfigurationSet;
+    call(
+        &simulator,
+        scissors,
+        operation,
+        Some(&name),
+        |account, _| {
+            let set = account.set(&name)?;
+            Ok(json!({
+                "ConfigurationSetName": name,
+                "SendingOptions": { "SendingEnabled": set.sending_enabled },
+                "Tags": [],
+            }))
+        },
+    )
+    .await
 }
 
 async fn delete_configuration_set(
     State(simulator): State<Arc<Simulator>>,
+    ConnectInfo(scissors): ConnectInfo<Scissors>,
     Path(name): Path<String>,
-) -> Answer {
-    simulator.account(|account, _| account.delete_set(&name))?;
-    Ok(Json(json!({})))
+) -> Response {
+    let operation = Operation::DeleteConfigurationSet;
+    call(
+        &simulator,
+        scissors,
+        operation,
+        Some(&name),
+        |account, _| {
+            account.delete_set(&name)?;
+            Ok(json!({}))
+        },
+    )
+    .await
 }
 
 async fn put_configuration_set_sending(
     State(simulator): State<Arc<Simulator>>,
+    ConnectInfo(scissors): ConnectInfo<Scissors>,
     Path(name): Path<String>,
     body: Body,
-) -> Answer {
-    let options: SendingOptions = parse(body)?;
-    let enabled = options.sending_enabled;
-    simulator.account(|account, _| account.set_set_sending(&name, enabled))?;
-    Ok(Json(json!({})))
+) -> Response {
+    let options = parse::<SendingOptions>(body);
+    let operation = Operation::PutConfigurationSetSendingOptions;
+    call(
+        &simulator,
+        scissors,
+        operation,
+        Some(&name),
+        |account, _| {
+            account.set_set_sending(&name, options?.sending_enabled)?;
+            Ok(json!({}))
+        },
+    )
+    .await
 }
 
 async fn unknown_operation() -> ApiError {

@@ -27,6 +27,10 @@ Settings, which PUT /_simulator/settings changes under the same names with `_` f
                                window: never more than N in any one second. A message to more
                                than N goes when the second before it is empty.
   --daily N                  Max24HourSend, recipients in a rolling 24 h [50000]; -1: no limit
+  --sent-elsewhere N         recipients that others sent in the last 24 h [0]: they are in
+                             SentLast24Hours, and use up the daily quota
+  --control-rate N           calls other than SendEmail, per second, together [-1]; -1: no limit.
+                             1 is what to be ready for
   --daily-error NAME         the exception for it [TooManyRequestsException]; or
                              LimitExceededException, ThrottlingException
   --latency-median-ms MS     median latency of a SendEmail answer [80]; 0: none
@@ -44,6 +48,8 @@ Control:
   PUT    /_simulator/settings   changes those in the JSON object, all or none
   GET    /_simulator/record     the record, as a JSON array
   DELETE /_simulator/record     empties record and file; the limits keep what was sent
+  GET    /_simulator/calls      the calls other than SendEmail, as a JSON array
+  DELETE /_simulator/calls      forgets them
   GET    /_simulator/faults     the faults on purpose
   PUT    /_simulator/faults     replaces them all; the README lists the kinds
   DELETE /_simulator/faults     no faults any more

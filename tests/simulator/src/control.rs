@@ -1,5 +1,6 @@
-//! The simulator's own paths, for tests: settings, record, faults and events.
+//! The simulator's own paths, for tests: settings, records, faults and events.
 
+use std::io;
 use std::sync::Arc;
 
 use axum::Json;
@@ -20,6 +21,7 @@ pub(crate) fn routes() -> Router<Arc<Simulator>> {
     Router::new()
         .route("/_simulator/settings", get(settings).put(change_settings))
         .route("/_simulator/record", get(record).delete(clear_record))
+        .route("/_simulator/calls", get(calls).delete(clear_calls))
         .route(
             "/_simulator/faults",
             get(faults).put(set_faults).delete(clear_faults),
@@ -49,7 +51,20 @@ async fn record(State(simulator): State<Arc<Simulator>>) -> impl IntoResponse {
 }
 
 async fn clear_record(State(simulator): State<Arc<Simulator>>) -> Response {
-    match simulator.account(|account, _| account.clear_record()) {
+    cleared(simulator.account(|account, _| account.clear_record()))
+}
+
+async fn calls(State(simulator): State<Arc<Simulator>>) -> impl IntoResponse {
+    let array = simulator.account(|account, _| account.calls().to_json_array());
+    ([(header::CONTENT_TYPE, "application/json")], array)
+}
+
+async fn clear_calls(State(simulator): State<Arc<Simulator>>) -> Response {
+    cleared(simulator.account(|account, _| account.clear_calls()))
+}
+
+fn cleared(result: io::Result<()>) -> Response {
+    match result {
         Ok(()) => StatusCode::NO_CONTENT.into_response(),
         Err(error) => {
             let message = format!("failed to empty the record file: {error}");

@@ -10,6 +10,8 @@ static ERROR_TYPE: HeaderName = HeaderName::from_static("x-amzn-errortype");
 /// The exceptions of SES v2 that the simulator raises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
+    /// The caller may not do this.
+    AccessDenied,
     /// The account was shut down for good.
     AccountSuspended,
     /// A configuration set of this name exists.
@@ -39,6 +41,7 @@ impl ErrorKind {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
+            Self::AccessDenied => "AccessDeniedException",
             Self::AccountSuspended => "AccountSuspendedException",
             Self::AlreadyExists => "AlreadyExistsException",
             Self::BadRequest => "BadRequestException",
@@ -57,6 +60,7 @@ impl ErrorKind {
     #[must_use]
     pub fn status(self) -> StatusCode {
         match self {
+            Self::AccessDenied => StatusCode::FORBIDDEN,
             Self::NotFound | Self::UnknownOperation => StatusCode::NOT_FOUND,
             Self::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,
             Self::InternalFailure => StatusCode::INTERNAL_SERVER_ERROR,

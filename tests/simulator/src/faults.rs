@@ -7,6 +7,8 @@ use rand::{RngExt, SeedableRng};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::calls::Operation;
+
 /// An hour: longer is a mistyped unit.
 const MAX_MS: f64 = 3_600_000.0;
 const MAX_RETRY_AFTER_S: u32 = 86_400;
@@ -18,6 +20,8 @@ const MAX_RULES: usize = 100;
 pub enum Kind {
     /// Refused as if over the rate.
     Throttle,
+    /// Refused as if the caller lacked the permission.
+    Denied,
     /// Answered 500, not accepted.
     ErrorBefore,
     /// Accepted, then answered 500.
@@ -32,18 +36,28 @@ pub enum Kind {
     ResetAfter,
     /// Accepted and answered, late.
     Slow,
+    /// Accepted; the answer is changed.
+    Patch,
 }
 
-const KINDS: &str = "one of throttle, error_before, error_after, hang_before, hang_after, \
-                     reset_before, reset_after and slow";
+const KINDS: &str = "one of throttle, denied, error_before, error_after, hang_before, \
+                     hang_after, reset_before, reset_after, slow and patch";
+const OPERATIONS: &str = "an operation's name, such as GetAccount";
+const PATCH: &str = "an object to merge into an answer, for kind patch alone and not for SendEmail";
 
 impl Kind {
     /// Whether it hits before the request is looked at, so that nothing is accepted.
     #[must_use]
     pub fn is_before(self) -> bool {
         match self {
-            Self::Throttle | Self::ErrorBefore | Self::HangBefore | Self::ResetBefore => true,
-            Self::ErrorAfter | Self::HangAfter | Self::ResetAfter | Self::Slow => false,
+            Self::Throttle
+            | Self::Denied
+            | Self::ErrorBefore
+            | Self::HangBefore
+            | Self::ResetBefore => true,
+            Self::ErrorAfter | Self::HangAfter | Self::ResetAfter | Self::Slow | Self::Patch => {
+                false
+            }
         }
     }
 
@@ -53,8 +67,11 @@ impl Kind {
 }
 
 /// One rule.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Fault {
+    /// The requests that it may hit.
+    #[serde(skip_serializing_if = "Operation::is_send_email")]
+    pub operation: Operation,
     /// How the requests fail that it hits.
     pub kind: Kind,
     /// The share of requests that it hits, 0 to 1.
@@ -65,6 +82,9 @@ pub struct Fault {
     pub ms: Option<f64>,
     /// The `Retry-After` of a throttle, in seconds.
     pub retry_after_s: Option<u32>,
+    /// What a patch merges into the answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub patch: Option<Value>,
 }
 
 impl Fault {
@@ -123,7 +143,15 @@ pub fn parse(body: &Map<String, Value>) -> Result<Vec<Fault>, FaultsError> {
         .collect()
 }
 
-const FIELDS: [&str; 5] = ["kind", "share", "count", "ms", "retry_after_s"];
+const FIELDS: [&str; 7] = [
+    "operation",
+    "kind",
+    "share",
+    "count",
+    "ms",
+    "retry_after_s",
+    "patch",
+];
 
 fn rule_at(path: &str, value: &Value) -> Result<Fault, FaultsError> {
     let Some(fields) = value.as_object() else {
@@ -135,6 +163,9 @@ fn rule_at(path: &str, value: &Value) -> Result<Fault, FaultsError> {
     let wrong = |name: &str, expected| {
         FaultsError::value(&format!("{path}.{name}"), expected, fields.get(name))
     };
+    let operation = optional(fields.get("operation"), |_: &Operation| true)
+        .ok_or_else(|| wrong("operation", OPERATIONS))?
+        .unwrap_or_default();
     let kind = read::<Kind>(fields.get("kind")).ok_or_else(|| wrong("kind", KINDS))?;
     let share = optional(fields.get("share"), |n| (0.0..=1.0).contains(n))
         .ok_or_else(|| wrong("share", "a number from 0 to 1"))?;
@@ -145,12 +176,18 @@ fn rule_at(path: &str, value: &Value) -> Result<Fault, FaultsError> {
         .ok_or_else(|| wrong("ms", "milliseconds, 0 to 3600000"))?;
     let retry_after_s = optional(fields.get("retry_after_s"), |&n| n <= MAX_RETRY_AFTER_S)
         .ok_or_else(|| wrong("retry_after_s", "whole seconds, 0 to 86400, or null"))?;
+    let patches = kind == Kind::Patch;
+    let patch = optional(fields.get("patch"), Value::is_object)
+        .filter(|patch| patch.is_some() == patches && !(patches && operation.is_send_email()))
+        .ok_or_else(|| wrong("patch", PATCH))?;
     Ok(Fault {
+        operation,
         kind,
         share: share.unwrap_or(1.0),
         count,
         ms,
         retry_after_s,
+        patch,
     })
 }
 
@@ -174,35 +211,45 @@ fn optional<'a, T: Deserialize<'a>>(
 }
 
 /// A rule that hits an arrival.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Hit {
     /// The rule.
     pub fault: Fault,
     index: usize,
 }
 
-/// The rules in force, with their hits so far, and the sequence that decides.
+/// The rules in force, with their hits so far, and the sequences that decide.
 #[derive(Debug)]
 pub struct Faults {
     rules: Vec<Fault>,
     hits: Vec<u64>,
-    random: StdRng,
+    /// One for each operation, so that none shifts what is drawn for another.
+    random: [StdRng; Operation::COUNT],
+}
+
+fn sequences(seed: u64) -> [StdRng; Operation::COUNT] {
+    let mut next = seed;
+    std::array::from_fn(|_| {
+        let sequence = StdRng::seed_from_u64(next);
+        next = next.wrapping_add(1);
+        sequence
+    })
 }
 
 impl Faults {
-    /// These rules, without hits yet, and the sequence of this seed from its beginning.
+    /// These rules, without hits yet, and the sequences of this seed from their beginning.
     #[must_use]
     pub fn new(rules: Vec<Fault>, seed: u64) -> Self {
         Self {
             hits: vec![0; rules.len()],
             rules,
-            random: StdRng::seed_from_u64(seed),
+            random: sequences(seed),
         }
     }
 
-    /// Starts the sequence anew; the hits stay.
+    /// Starts the sequences anew; the hits stay.
     pub fn reseed(&mut self, seed: u64) {
-        self.random = StdRng::seed_from_u64(seed);
+        self.random = sequences(seed);
     }
 
     /// The rules, in order.
@@ -211,14 +258,19 @@ impl Faults {
         &self.rules
     }
 
-    /// The first rule that hits the next arrival. It is counted only by [`Faults::count`].
-    pub fn draw(&mut self) -> Option<Hit> {
+    /// The first rule that hits the next request for this operation. It is counted only by
+    /// [`Faults::count`].
+    pub fn draw(&mut self, operation: Operation) -> Option<Hit> {
         let mut first = None;
-        // Every arrival draws for every rule, so that no hit shifts the draws after it.
-        for (index, &fault) in self.rules.iter().enumerate() {
-            let drawn: f64 = self.random.random();
+        let random = &mut self.random[operation.index()];
+        let rules = self.rules.iter().enumerate();
+        // Every request draws for every rule of its operation, so that no hit shifts the draws
+        // after it.
+        for (index, fault) in rules.filter(|(_, fault)| fault.operation == operation) {
+            let drawn: f64 = random.random();
             let left = fault.count.is_none_or(|most| self.hits[index] < most);
             if first.is_none() && left && drawn < fault.share {
+                let fault = fault.clone();
                 first = Some(Hit { fault, index });
             }
         }
@@ -226,7 +278,7 @@ impl Faults {
     }
 
     /// Counts a hit of these rules.
-    pub fn count(&mut self, hit: Hit) {
+    pub fn count(&mut self, hit: &Hit) {
         if let Some(hits) = self.hits.get_mut(hit.index) {
             *hits += 1;
         }
@@ -249,8 +301,8 @@ mod tests {
 
     fn hits(faults: &mut Faults, arrivals: usize) -> Vec<Option<Kind>> {
         let mut draw = || {
-            let hit = faults.draw()?;
-            faults.count(hit);
+            let hit = faults.draw(Operation::SendEmail)?;
+            faults.count(&hit);
             Some(hit.fault.kind)
         };
         (0..arrivals).map(|_| draw()).collect()
@@ -261,6 +313,8 @@ mod tests {
         let all = json!({"faults": [
             {"kind": "throttle", "share": 0.5, "count": 3, "ms": null, "retry_after_s": 2},
             {"kind": "slow", "share": 1.0, "count": null, "ms": 1500.0, "retry_after_s": null},
+            {"operation": "GetAccount", "kind": "patch", "share": 1.0, "count": 2, "ms": null,
+             "retry_after_s": null, "patch": {"SendQuota": {"MaxSendRate": 0}}},
         ]});
         let rules = parsed(&all).unwrap();
         assert_eq!(json!({ "faults": rules }), all);
@@ -269,11 +323,13 @@ mod tests {
     #[test]
     fn all_but_the_kind_has_a_default() {
         let expected = Fault {
+            operation: Operation::SendEmail,
             kind: Kind::ResetAfter,
             share: 1.0,
             count: None,
             ms: None,
             retry_after_s: None,
+            patch: None,
         };
         let rules = parsed(&json!({"faults": [{"kind": "reset_after"}]}));
         assert_eq!(rules, Ok(vec![expected]));
@@ -311,6 +367,23 @@ mod tests {
             ),
             (one("kind", json!(null)), r"got null"),
             (
+                one("operation", json!("GetQuota")),
+                "faults[1].operation: expected an operation's name",
+            ),
+            (one("patch", json!({})), "faults[1].patch: expected"),
+            (
+                json!({"faults": [{"kind": "patch", "patch": {}}]}),
+                "faults[0].patch: expected an object to merge into an answer, for kind patch",
+            ),
+            (
+                json!({"faults": [{"operation": "GetAccount", "kind": "patch"}]}),
+                "faults[0].patch: expected an object",
+            ),
+            (
+                json!({"faults": [{"operation": "GetAccount", "kind": "patch", "patch": 3}]}),
+                "faults[0].patch: expected an object",
+            ),
+            (
                 one("share", json!(1.1)),
                 "faults[1].share: expected a number from 0 to 1, got 1.1",
             ),
@@ -346,6 +419,24 @@ mod tests {
     }
 
     #[test]
+    fn a_rule_hits_its_operation_alone_and_shifts_no_other() {
+        let half = json!({"kind": "throttle", "share": 0.5});
+        let mut with = half.clone();
+        with["operation"] = json!("GetAccount");
+        let alone = hits(&mut faults(&json!([half])), 100);
+        let mut both = faults(&json!([with, half]));
+        let mut mixed = Vec::new();
+        let mut of_account = 0;
+        for _ in 0..100 {
+            of_account += u32::from(both.draw(Operation::GetAccount).is_some());
+            assert_eq!(both.draw(Operation::GetConfigurationSet), None);
+            mixed.extend(hits(&mut both, 1));
+        }
+        assert_eq!(mixed, alone);
+        assert!((30..70).contains(&of_account), "{of_account}");
+    }
+
+    #[test]
     fn a_share_hits_about_so_many() {
         let mut faults = faults(&json!([{"kind": "throttle", "share": 0.2}]));
         let hit = hits(&mut faults, 10_000).iter().flatten().count();
@@ -367,8 +458,8 @@ mod tests {
     #[test]
     fn what_is_not_counted_is_left() {
         let mut faults = faults(&json!([{"kind": "error_after", "count": 1}]));
-        assert!(faults.draw().is_some());
-        assert!(faults.draw().is_some());
+        assert!(faults.draw(Operation::SendEmail).is_some());
+        assert!(faults.draw(Operation::SendEmail).is_some());
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! * [`settings`]: what can be set.
 //! * [`faults`]: which requests fail on purpose.
 //! * [`events`]: what SES publishes of a mail.
+//! * [`calls`]: the operations other than `SendEmail`, with their limit.
 //! * [`account`]: puts these together and decides what happens to a request.
 //!
 //! At the edges:
@@ -23,6 +24,7 @@
 pub mod account;
 mod api;
 pub mod args;
+pub mod calls;
 pub mod clock;
 mod control;
 pub mod errors;

@@ -76,6 +76,8 @@ pub struct Quota {
     pub model: Model,
     /// `Max24HourSend` in recipients, over a rolling 24 hours; `None` is unlimited.
     pub daily: Option<u64>,
+    /// Recipients that others sent in the last 24 hours: they use up the daily quota too.
+    pub elsewhere: u64,
 }
 
 /// The answer to an offered message.
@@ -122,12 +124,14 @@ impl Limits {
     /// Decides on a message to `recipients`, of whom `counted` count against the daily quota, and
     /// takes their allowance if it is accepted.
     pub fn offer(&mut self, now: Micros, recipients: u32, counted: u32) -> Verdict {
-        let Quota { rate, model, daily } = self.quota;
+        let Quota { rate, model, .. } = self.quota;
         self.bucket.refill(now, rate);
         self.second.expire(now);
         self.day.expire(now);
 
-        let over_quota = daily.is_some_and(|most| self.day.sum + u64::from(counted) > most);
+        let used = self.used();
+        let daily = self.quota.daily;
+        let over_quota = daily.is_some_and(|most| used.saturating_add(counted.into()) > most);
         if counted > 0 && over_quota {
             return Verdict::OverQuota;
         }
@@ -144,10 +148,15 @@ impl Limits {
         Verdict::Accepted
     }
 
-    /// Recipients that count against the daily quota and were accepted in the last 24 hours.
+    /// Recipients that count against the daily quota and were sent in the last 24 hours: those
+    /// accepted here, and those sent elsewhere.
     pub fn sent_last_24_hours(&mut self, now: Micros) -> u64 {
         self.day.expire(now);
-        self.day.sum
+        self.used()
+    }
+
+    fn used(&self) -> u64 {
+        self.day.sum.saturating_add(self.quota.elsewhere)
     }
 }
 
@@ -245,6 +254,7 @@ mod tests {
             rate: Rate::per_second(rate).unwrap(),
             model,
             daily,
+            elsewhere: 0,
         }
     }
 
@@ -349,6 +359,27 @@ mod tests {
         limits.set_quota(START + DAY, quota(Model::Bucket, 1000.0, Some(5)));
         assert_eq!(limits.offer(START + DAY, 1, 1), Verdict::OverQuota);
         assert_eq!(limits.offer(START + DAY, 1, 0), Verdict::Accepted);
+    }
+
+    #[test]
+    fn what_others_sent_uses_up_the_day() {
+        let mut limits = limits(Model::Bucket, 1000.0, Some(10));
+        assert_eq!(limits.offer(START, 4, 4), Verdict::Accepted);
+        let shared = Quota {
+            elsewhere: 5,
+            ..quota(Model::Bucket, 1000.0, Some(10))
+        };
+        limits.set_quota(START, shared);
+        assert_eq!(limits.sent_last_24_hours(START), 9);
+        assert_eq!(limits.offer(START, 2, 2), Verdict::OverQuota);
+        assert_eq!(limits.offer(START, 1, 1), Verdict::Accepted);
+        assert_eq!(limits.sent_last_24_hours(START + DAY), 5);
+        let most = Quota {
+            elsewhere: u64::MAX,
+            ..shared
+        };
+        limits.set_quota(START, most);
+        assert_eq!(limits.offer(START, 1, 1), Verdict::OverQuota);
     }
 
     #[test]

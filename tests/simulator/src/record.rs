@@ -73,10 +73,8 @@ impl<'a> Arrival<'a> {
     ) -> Self {
         let milliseconds = |name| summary.tag(name).and_then(|value| value.parse().ok());
         let set = summary.configuration_set.as_deref();
-        #[expect(clippy::cast_precision_loss, reason = "exact for 285 years from 1970")]
-        let at_ms = at as f64 / 1000.0;
         Self {
-            at_ms,
+            at_ms: unix_ms(at),
             recipients: summary.recipients,
             outcome,
             message_id,
@@ -91,7 +89,14 @@ impl<'a> Arrival<'a> {
     }
 }
 
-/// All arrivals since the start or the last clearing.
+/// Unix milliseconds to the microsecond, as the records have them.
+#[must_use]
+#[expect(clippy::cast_precision_loss, reason = "exact for 285 years from 1970")]
+pub fn unix_ms(at: Micros) -> f64 {
+    at as f64 / 1000.0
+}
+
+/// All arrivals, or calls, since the start or the last clearing.
 #[derive(Debug, Default)]
 pub struct Record {
     lines: Vec<u8>,
@@ -119,9 +124,9 @@ impl Record {
     ///
     /// # Errors
     /// The file could not be written; the line is then in memory alone.
-    pub fn push(&mut self, arrival: &Arrival<'_>) -> io::Result<()> {
+    pub fn push(&mut self, line: &impl Serialize) -> io::Result<()> {
         let start = self.lines.len();
-        serde_json::to_writer(&mut self.lines, arrival)?;
+        serde_json::to_writer(&mut self.lines, line)?;
         self.lines.push(b'\n');
         match &mut self.file {
             Some(file) => file.write_all(&self.lines[start..]),

@@ -18,6 +18,11 @@ pub struct Settings {
     pub model: Model,
     /// `Max24HourSend`, recipients in a rolling 24 hours; -1 is unlimited.
     pub daily: i64,
+    /// Recipients that others sent through the account in the last 24 hours: they are in
+    /// `SentLast24Hours`, and use up the daily quota.
+    pub sent_elsewhere: u64,
+    /// Calls other than `SendEmail`, per second, all together; -1 is unlimited.
+    pub control_rate: f64,
     /// The exception for the daily quota.
     pub daily_error: DailyError,
     /// The account's sending switch.
@@ -44,6 +49,8 @@ impl Default for Settings {
             rate: Rate::DEFAULT,
             model: Model::Bucket,
             daily: 50_000,
+            sent_elsewhere: 0,
+            control_rate: -1.0,
             daily_error: DailyError::TooManyRequests,
             sending_enabled: true,
             production_access: true,
@@ -95,6 +102,9 @@ pub enum Enforcement {
 
 /// An hour: longer latencies are a mistyped unit.
 const MAX_LATENCY_MS: f64 = 3_600_000.0;
+
+/// A million million: exact in a float, which is how `GetAccount` tells it.
+const MAX_ELSEWHERE: u64 = 1_000_000_000_000;
 
 /// A setting that was refused.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -151,6 +161,20 @@ impl Settings {
             "daily" => (
                 "recipients in 24 hours, a whole number, or -1 for no limit",
                 assign(&mut self.daily, read(value).filter(|&n| n >= -1)),
+            ),
+            "sent_elsewhere" => (
+                "recipients, a whole number from 0 to 1000000000000",
+                assign(
+                    &mut self.sent_elsewhere,
+                    read(value).filter(|&n| n <= MAX_ELSEWHERE),
+                ),
+            ),
+            "control_rate" => (
+                "calls per second, 0.000001 to 1000000, or -1 for no limit",
+                assign(
+                    &mut self.control_rate,
+                    read(value).filter(|&n| is_unlimited(n) || Rate::per_second(n).is_some()),
+                ),
             ),
             "daily_error" => (
                 r#""TooManyRequestsException", "LimitExceededException" or "ThrottlingException""#,
@@ -214,7 +238,14 @@ impl Settings {
             rate: self.rate,
             model: self.model,
             daily: u64::try_from(self.daily).ok(),
+            elsewhere: self.sent_elsewhere,
         }
+    }
+
+    /// How many calls per second the control plane takes; none: any number.
+    #[must_use]
+    pub fn control_limit(&self) -> Option<Rate> {
+        Rate::per_second(self.control_rate)
     }
 
     /// How long after the arrival events happen.
@@ -252,6 +283,12 @@ fn is_latency(milliseconds: &f64) -> bool {
     (0.0..=MAX_LATENCY_MS).contains(milliseconds)
 }
 
+/// -1, which is exact in a float.
+#[expect(clippy::float_cmp, reason = "-1 is given, not computed")]
+fn is_unlimited(rate: f64) -> bool {
+    rate == -1.0
+}
+
 fn is_http(url: &str) -> bool {
     let url = url.parse::<Uri>().ok();
     url.is_some_and(|url| url.scheme_str() == Some("http") && url.host().is_some())
@@ -271,6 +308,7 @@ mod tests {
     fn what_is_shown_can_be_set_back() {
         let all = json!({
             "rate": 11.2, "model": "window", "daily": -1, "daily_error": "ThrottlingException",
+            "sent_elsewhere": 7, "control_rate": 0.5,
             "sending_enabled": false, "production_access": false, "enforcement": "SHUTDOWN",
             "latency_median_ms": 5.0, "latency_p99_ms": 9.0, "seed": 7,
             "events_endpoint": "http://localhost:4566",
@@ -279,6 +317,10 @@ mod tests {
         let settings = changed(&all).unwrap();
         assert_eq!(serde_json::to_value(&settings).unwrap(), all);
         assert_eq!(settings.quota().daily, None);
+        assert_eq!(settings.quota().elsewhere, 7);
+        assert_eq!(settings.control_limit(), Rate::per_second(0.5));
+        let unlimited = changed(&json!({"control_rate": -1})).unwrap();
+        assert_eq!(unlimited.control_limit(), None);
     }
 
     #[test]
@@ -306,6 +348,14 @@ mod tests {
             ),
             (json!({"daily": 1.5}), "daily: expected"),
             (json!({"daily": -2}), "daily: expected"),
+            (json!({"sent_elsewhere": -1}), "sent_elsewhere: expected"),
+            (
+                json!({"sent_elsewhere": 1_000_000_000_001_u64}),
+                "sent_elsewhere: expected",
+            ),
+            (json!({"control_rate": 0}), "control_rate: expected calls"),
+            (json!({"control_rate": -2}), "control_rate: expected"),
+            (json!({"control_rate": null}), "control_rate: expected"),
             (
                 json!({"daily_error": "MessageRejected"}),
                 "daily_error: expected",
