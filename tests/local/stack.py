@@ -95,10 +95,12 @@ def client(service: str, endpoint_url: str, **options: Any) -> Any:
 
 
 @contextlib.contextmanager
-def running(knobs: Knobs, out: Path, tenants: list[str]) -> Iterator[Stack]:
-    """A fresh stack with `knobs`, ended on leaving. Logs and the record go under `out`."""
+def running(
+    knobs: Knobs, out: Path, tenants: list[str], more: Mapping[str, str] | None = None
+) -> Iterator[Stack]:
+    """A fresh stack with `knobs` and `more` parameters, ended on leaving. Logs and the record go under `out`."""
     with Processes(out / "logs") as processes:
-        stack = start(processes, knobs, out, tenants)
+        stack = start(processes, knobs, out, tenants, more)
         try:
             yield stack
         finally:

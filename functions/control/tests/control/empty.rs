@@ -1,0 +1,202 @@
+//! Redis is empty: pauses come back before the budget does.
+
+use sendslot_domain::{Budget, Millis, Rate};
+use sendslot_schedule::{Claim, ScheduleError, Seed};
+use serde_json::{Value, json};
+
+use crate::rig::{MINUTE, Rig, account, settings, tenant};
+
+const TENANTS: [(&str, &str); 1] = [("SENDSLOT_TENANTS", "acme=acme-set,beta=beta-set,gamma")];
+
+fn is_no_budget<T>(answer: &Result<T, ScheduleError>) -> bool {
+    matches!(answer, Err(ScheduleError::NoBudget(_)))
+}
+
+#[tokio::test]
+async fn a_paused_sets_tenant_is_paused_before_anything_can_be_booked() {
+    let mut rig = Rig::new(&TENANTS).await;
+    for time in ["at first", "when redis was emptied"] {
+        let answer = rig
+            .refresh(json!({ "account": account(14.0, 50_000.0, 0), "tenants": [] }))
+            .await;
+        assert_eq!(answer["pending"], true, "{time}");
+        assert_eq!(answer["empty_found"], true);
+        assert_eq!(answer["budget"], Value::Null);
+        assert_eq!(answer["verify"], json!(["acme-set", "beta-set"]));
+        assert!(is_no_budget(&rig.try_book("acme", 1).await));
+        assert_eq!(rig.word("source").await, "");
+        assert_eq!(rig.metric("RedisGenerationChanged"), 0);
+
+        rig.pass(Millis::from_secs(2)).await;
+        let sets = json!([{ "set": "acme-set", "sending": false }, { "set": "beta-set", "sending": true }]);
+        let answer = rig.refresh(json!({ "sets": sets, "final": true })).await;
+        assert_eq!(answer["pending"], false);
+        assert_eq!(answer["paused"], json!(["acme"]));
+        assert_eq!(answer["verify"], json!([]));
+        assert_eq!(answer["generation_ms"], rig.now.0);
+        assert_eq!(rig.budget().await, ["14/s", "50000", "account"]);
+        assert_eq!(rig.metric("RedisGenerationChanged"), 1);
+        let paused = rig.hash("paused").await;
+        let value = String::from_utf8(paused["acme"].clone()).unwrap();
+        assert_eq!(value, format!("1|0|{}|set_paused", rig.now.0));
+        assert_eq!(paused.len(), 1);
+        assert!(matches!(rig.claim("acme", 1).await, Claim::Paused { .. }));
+        assert!(matches!(rig.claim("beta", 1).await, Claim::Go { .. }));
+
+        // Nothing more is asked for, and nothing is said to have been emptied.
+        let answer = rig.follow(account(14.0, 50_000.0, 0)).await;
+        assert_eq!(
+            (&answer["verify"], &answer["empty_found"]),
+            (&json!([]), &json!(false))
+        );
+        assert_eq!(rig.metric("RedisGenerationChanged"), 0);
+        // It stays until it is resumed, whatever its set says later.
+        let sets = json!([{ "set": "acme-set", "sending": true }]);
+        rig.refresh(json!({ "sets": sets })).await;
+        assert!(matches!(rig.claim("acme", 1).await, Claim::Paused { .. }));
+        rig.flush().await;
+        rig.pass(MINUTE).await;
+    }
+}
+
+/// The order in which they are written, as Redis saw it.
+#[tokio::test]
+async fn the_pause_is_written_before_the_budget() {
+    let mut rig = Rig::new(&TENANTS).await;
+    rig.refresh(json!({ "account": account(14.0, 50_000.0, 0) }))
+        .await;
+    // Without a schedule's state only the pause can be written; a budget that can't be made leaves it.
+    let sets = json!([{ "set": "beta-set", "sending": false }]);
+    let _: () = rig
+        .server
+        .run(&[
+            "SET",
+            "sendslot:{test}:sets",
+            "no hash: writing the sets fails",
+        ])
+        .await;
+    let (answer, _) = rig
+        .control
+        .handle(
+            &json!({ "action": "refresh", "sets": [{ "set": "beta-set", "sending": false }] })
+                .to_string(),
+        )
+        .await;
+    assert_eq!(answer["pending"], true, "acme-set wasn't read: {answer}");
+    assert!(rig.hash("paused").await.contains_key("beta"));
+    assert_eq!(rig.word("source").await, "");
+    let _: () = rig.server.run(&["DEL", "sendslot:{test}:sets"]).await;
+    rig.refresh(json!({ "sets": sets, "final": true })).await;
+    assert_eq!(rig.budget().await, ["14/s", "50000", "account"]);
+    assert!(matches!(rig.claim("beta", 1).await, Claim::Paused { .. }));
+}
+
+#[tokio::test]
+async fn what_could_not_be_read_holds_nobody_up_and_is_asked_for_again() {
+    let mut rig = Rig::new(&TENANTS).await;
+    let answer = rig
+        .refresh(json!({ "account": account(14.0, 50_000.0, 0) }))
+        .await;
+    assert_eq!(answer["pending"], true);
+    rig.refresh(json!({ "sets": [{ "set": "beta-set", "sending": true }], "final": true }))
+        .await;
+    assert_eq!(rig.budget().await, ["14/s", "50000", "account"]);
+    let answer = rig.follow(account(14.0, 50_000.0, 0)).await;
+    assert_eq!(answer["verify"], json!(["acme-set"]));
+    let answer = rig
+        .refresh(json!({ "sets": [{ "set": "acme-set", "sending": false }], "final": true }))
+        .await;
+    assert_eq!(answer["paused"], json!(["acme"]));
+    assert!(matches!(rig.claim("acme", 1).await, Claim::Paused { .. }));
+    let answer = rig.follow(account(14.0, 50_000.0, 0)).await;
+    assert_eq!(answer["verify"], json!([]));
+}
+
+#[tokio::test]
+async fn a_refresh_that_never_ends_holds_the_budget_for_three_minutes_only() {
+    let mut rig = Rig::new(&TENANTS).await;
+    for _ in 0..3 {
+        let answer = rig
+            .refresh(json!({ "account": account(14.0, 50_000.0, 0) }))
+            .await;
+        assert_eq!(answer["pending"], true);
+        assert!(is_no_budget(&rig.try_book("acme", 1).await));
+        rig.pass(MINUTE).await;
+    }
+    let answer = rig
+        .refresh(json!({ "account": account(14.0, 50_000.0, 0) }))
+        .await;
+    assert_eq!(answer["pending"], false);
+    assert_eq!(answer["verify"], json!(["acme-set", "beta-set"]));
+    assert_eq!(rig.booked("acme", 1).await, 1);
+}
+
+#[tokio::test]
+async fn more_sets_than_fit_into_a_minute_are_asked_for_in_parts() {
+    let names: Vec<String> = (0..120).map(|n| format!("t{n:03}=set-{n:03}")).collect();
+    let mut rig = Rig::new(&[("SENDSLOT_TENANTS", &names.join(","))]).await;
+    let mut told = json!({ "account": account(14.0, 50_000.0, 0) });
+    let mut seen = Vec::new();
+    for expected in [50, 50, 20, 0] {
+        let answer = rig.refresh(told.clone()).await;
+        let verify = answer["verify"].as_array().unwrap().clone();
+        assert_eq!(verify.len(), expected);
+        let sets: Vec<_> = verify
+            .iter()
+            .map(|set| json!({ "set": set, "sending": *set != "set-119" }))
+            .collect();
+        seen.extend(verify);
+        rig.refresh(json!({ "sets": sets, "final": true })).await;
+        assert_eq!(rig.word("limit").await, "14/s");
+        told = json!({ "account": account(14.0, 50_000.0, 0) });
+        rig.pass(MINUTE).await;
+    }
+    let sets: Vec<_> = (0..120)
+        .map(|n| Value::String(format!("set-{n:03}")))
+        .collect();
+    assert_eq!(seen, sets);
+    assert!(matches!(rig.claim("t119", 1).await, Claim::Paused { .. }));
+    assert!(matches!(rig.claim("t000", 1).await, Claim::Go { .. }));
+}
+
+#[tokio::test]
+async fn a_budget_that_others_brought_along_after_redis_was_emptied_is_noticed() {
+    let mut rig = Rig::new(&TENANTS).await;
+    let all =
+        json!([{ "set": "acme-set", "sending": true }, { "set": "beta-set", "sending": true }]);
+    rig.refresh(json!({ "account": account(14.0, 50_000.0, 0), "sets": all, "final": true }))
+        .await;
+    rig.flush().await;
+    rig.pass(MINUTE).await;
+    let mut numbers = settings(&[]).numbers;
+    numbers.limit = Rate::new(3, 1).unwrap();
+    let deployed = Seed {
+        source: "deploy".into(),
+        budget: Budget::new(numbers).unwrap(),
+        tenants: vec![(tenant("acme"), sendslot_schedule::Tenant::default())],
+    };
+    assert!(rig.schedule().seed(&deployed).await.unwrap());
+    let answer = rig.follow(account(14.0, 50_000.0, 7_000)).await;
+    assert_eq!(answer["empty_found"], true);
+    assert_eq!(answer["verify"], json!(["acme-set", "beta-set"]));
+    assert_eq!(rig.metric("RedisGenerationChanged"), 1);
+    // What was sent before isn't taken for others' mail, and counts against the day's quota.
+    assert_eq!(answer["unscheduled"], 0);
+    assert_eq!(rig.budget().await, ["14/s", "43000", "account"]);
+}
+
+/// Counts that outlive the budget are another Redis's: what is noted of them is made anew.
+#[tokio::test]
+async fn notes_of_another_generation_are_not_believed() {
+    let mut rig = Rig::new(&TENANTS).await;
+    let all =
+        json!([{ "set": "acme-set", "sending": true }, { "set": "beta-set", "sending": true }]);
+    rig.refresh(json!({ "account": account(14.0, 50_000.0, 0), "sets": all, "final": true }))
+        .await;
+    rig.follow(account(14.0, 50_000.0, 0)).await;
+    let _: () = rig.server.run(&["DEL", "sendslot:{test}:budget"]).await;
+    let answer = rig.follow(account(14.0, 50_000.0, 500)).await;
+    assert_eq!(answer["pending"], true);
+    assert_eq!(answer["verify"], json!(["acme-set", "beta-set"]));
+    assert_eq!(answer["unscheduled"], 0);
+}
