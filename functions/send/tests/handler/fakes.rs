@@ -421,6 +421,7 @@ impl World {
                 Asked::Block { .. } => Some("block"),
                 Asked::Pause { .. } => Some("pause"),
                 Asked::Account => Some("account"),
+                Asked::Sets(_) => Some("sets"),
                 Asked::Park { .. } => Some("park"),
                 Asked::Send { .. } => None,
                 Asked::Commit { .. } => Some("commit"),

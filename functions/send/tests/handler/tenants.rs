@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::time::sleep;
 
-use crate::fakes::*;
+use crate::{batch::is_reason, fakes::*};
 
 const FOLLOWS: (&str, &str) = ("SENDSLOT_BUDGET_SOURCE", "account");
 
