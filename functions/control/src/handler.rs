@@ -35,7 +35,7 @@ impl Control {
             Ok(request) => request,
             Err(error) => {
                 let (code, message) = (error.code().to_owned(), error.to_string());
-                tracing::warn!(code, message, "request refused");
+                tracing::warn!(code, error = message, "request refused");
                 return (failed(Failure { code, message }), None);
             }
         };
@@ -56,7 +56,7 @@ impl Control {
         };
         let answer = answer.unwrap_or_else(|failure| {
             let Failure { code, message } = &failure;
-            tracing::error!(action, caller, code, message, "not done");
+            tracing::error!(action, caller, code, error = message, "not done");
             failed(failure)
         });
         (answer, metrics)

@@ -59,34 +59,23 @@ async fn a_paused_sets_tenant_is_paused_before_anything_can_be_booked() {
     }
 }
 
-/// The order in which they are written, as Redis saw it.
+/// A pause that can't be written keeps the budget from being written.
 #[tokio::test]
 async fn the_pause_is_written_before_the_budget() {
     let mut rig = Rig::new(&TENANTS).await;
     rig.refresh(json!({ "account": account(14.0, 50_000.0, 0) }))
         .await;
-    // Without a schedule's state only the pause can be written; a budget that can't be made leaves it.
-    let sets = json!([{ "set": "beta-set", "sending": false }]);
-    let _: () = rig
-        .server
-        .run(&[
-            "SET",
-            "sendslot:{test}:sets",
-            "no hash: writing the sets fails",
-        ])
-        .await;
-    let (answer, _) = rig
-        .control
-        .handle(
-            &json!({ "action": "refresh", "sets": [{ "set": "beta-set", "sending": false }] })
-                .to_string(),
-        )
-        .await;
-    assert_eq!(answer["pending"], true, "acme-set wasn't read: {answer}");
-    assert!(rig.hash("paused").await.contains_key("beta"));
+    let key = "sendslot:{test}:tenant:beta";
+    let _: () = rig.server.run(&["SET", key, "no hash"]).await;
+    let told = json!({
+        "action": "refresh", "sets": [{ "set": "beta-set", "sending": false }], "final": true,
+    });
+    let (answer, _) = rig.control.handle(&told.to_string()).await;
+    assert_eq!(answer["error"]["code"], "redis_failed", "{answer}");
     assert_eq!(rig.word("source").await, "");
-    let _: () = rig.server.run(&["DEL", "sendslot:{test}:sets"]).await;
-    rig.refresh(json!({ "sets": sets, "final": true })).await;
+    assert!(is_no_budget(&rig.try_book("acme", 1).await));
+    let _: usize = rig.server.run(&["DEL", key]).await;
+    rig.ask(told).await;
     assert_eq!(rig.budget().await, ["14/s", "50000", "account"]);
     assert!(matches!(rig.claim("beta", 1).await, Claim::Paused { .. }));
 }

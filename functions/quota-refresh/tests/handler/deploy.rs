@@ -135,8 +135,8 @@ async fn it_is_answered_before_the_deadline_whatever_hangs() {
             }
             assert_eq!(world.calls(Port::Respond), 1, "{port:?}");
             // There was time for at least one try that hangs.
-            let left = timeout.saturating_sub(handled.took);
-            assert!(left >= (timeout / 2).min(Duration::from_secs(11)) - LATENCY * 3);
+            let kept = (timeout / 2).min(Duration::from_secs(11));
+            assert!(handled.took + kept <= timeout + LATENCY * 3, "{port:?}");
         }
     }
 }
@@ -177,7 +177,7 @@ async fn an_answer_that_is_never_taken_is_an_error_without_the_url() {
             assert!(!error.contains("s3.example"), "{error}");
             assert_eq!(handled.count("ResponseFailed"), Some(1));
             assert!(world.calls(Port::Respond) >= 3, "{kind} {hangs}");
-            assert!(handled.took <= TIMEOUT - Duration::from_secs(1));
+            assert!(handled.took + Duration::from_secs(1) <= TIMEOUT);
         }
     }
     // All hangs: the refresh to its end, and every try.
@@ -185,7 +185,7 @@ async fn an_answer_that_is_never_taken_is_an_error_without_the_url() {
     let handled = world.run(request("Create")).await;
     assert!(handled.answer.is_err());
     assert!(world.calls(Port::Respond) >= 3);
-    assert!(handled.took <= TIMEOUT - Duration::from_secs(1));
+    assert!(handled.took + Duration::from_secs(1) <= TIMEOUT);
 }
 
 #[test]

@@ -25,7 +25,7 @@ use tokio::time::{Instant, sleep};
 /// How long a call takes that doesn't hang.
 pub(crate) const LATENCY: Duration = Duration::from_millis(80);
 /// The function's timeout as deployed.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_mins(1);
 pub(crate) const URL: &str = "https://s3.example/answer?X-Amz-Signature=hunter2";
 pub(crate) const PRIORITY: &str = "11111111-1111-1111-1111-111111111111";
 pub(crate) const BULK: &str = "22222222-2222-2222-2222-222222222222";
