@@ -321,3 +321,20 @@ async fn an_account_that_may_not_send_is_blocked_before_its_first_budget_is_ther
             .is_some_and(|at| at == rig.now)
     );
 }
+#[tokio::test]
+async fn a_block_that_is_refreshed_has_no_gaps() {
+    let mut rig = Rig::new(&[]).await;
+    rig.refresh(json!({ "account": account(14.0, 50_000.0, 0) }))
+        .await;
+    let mut disabled = account(14.0, 50_000.0, 0);
+    disabled["sending_enabled"] = false.into();
+    for late in [0_u64, 300, 0, 900, 100, 0, 700, 200, 0, 400] {
+        rig.refresh(json!({ "account": disabled })).await;
+        for _ in 0..29 {
+            let claim = rig.claim("acme", 1).await;
+            assert!(matches!(claim, Claim::Blocked { .. }), "{claim:?}");
+            rig.pass(Millis(2_000)).await;
+        }
+        rig.pass(Millis(1_500 + late)).await;
+    }
+}

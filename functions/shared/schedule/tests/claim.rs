@@ -287,6 +287,7 @@ impl World {
                     left >= self.now.until(self.blocked),
                     "a block was made shorter"
                 );
+                prop_assert!(left >= Millis(ms) || reason == "test");
                 self.blocked = self.now + left;
             }
             Step::Flush => {

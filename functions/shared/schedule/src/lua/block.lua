@@ -1,7 +1,8 @@
 -- Lets nobody send or book for a while: the account can't send.
 --
 -- Guarantee: atomic; a block is never made shorter. One that follows within a minute of the end of the last for the same
--- reason lasts twice as long as that, up to the longest: an account that is paused for days is asked every 15 minutes.
+-- reason lasts twice as long as that, up to the longest: an account that is paused for days is asked every 15 minutes. One of the
+-- longest lasts that long from now on: whoever asks so says it again and again.
 --
 -- KEYS[1]  budget  hash  "blocked": "<until, ms>|<how long, ms>|<reason>"
 -- ARGV[1]  how long at least, ms; ARGV[2] the longest, ms, at most 900000; ARGV[3] reason: a word
@@ -23,7 +24,7 @@ if till > now and till >= now + length then
   return till - now
 end
 if why == reason then
-  if till > now then
+  if till > now and length < longest then
     return till - now -- others found out at the same time
   elseif now <= till + SOON then
     length = max(length, min(2 * lasted, longest))
