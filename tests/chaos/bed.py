@@ -26,8 +26,13 @@ from .breaking import Delivery, Provider, Redis
 from .events import Events
 
 KNOBS = {"RATE": "100", "TENANTS": "2", "RESERVE": "2"}
-#: The least that the template takes.
-PARAMETERS = {"SendTimeoutSeconds": "20", "ReserveTimeoutSeconds": "10", "ConfirmationSeconds": "8"}
+#: The least that the template takes; and the rate that a row without Redis goes by, as nobody can be asked for it then.
+PARAMETERS = {
+    "SendTimeoutSeconds": "20",
+    "ReserveTimeoutSeconds": "10",
+    "ConfirmationSeconds": "8",
+    "SendRate": f"{KNOBS['RATE']}/s",
+}
 #: Shorter than the template's, so that a row is over soon: timeout < lease < visibility still holds.
 LEASE_SECONDS = 22
 VISIBILITY_SECONDS = {"Send": 25, "Intake": 15}
@@ -142,6 +147,7 @@ class Bed:
         self.delivery.twice(0, 0)
         self.provider.faults()
         self.redis.flush()
+        self.stack.refresh()
         self._fresh += 1
         warm = self.burst(f"warm-{self._fresh}", 40)
         warm.hand_in()

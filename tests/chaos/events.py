@@ -106,7 +106,9 @@ class Events:
         mails = [mail for mail in found if mail]
         if mails:
             keys = [claim_key(self._budget, mail) for mail in mails]
-            redis.eval(self._commit, len(keys), *keys, "event", LIFE_MS, *["sent"] * len(keys))
+            ends = ["sent", 1] * len(keys)
+            guard = f"sendslot:{{{self._budget}}}:guard"
+            redis.eval(self._commit, 1 + len(keys), guard, *keys, "event", LIFE_MS, *ends)
         self._confirmed.update(mails)
         entries = [{"Id": str(n), "ReceiptHandle": message["ReceiptHandle"]} for n, message in enumerate(messages)]
         self._sqs.delete_message_batch(QueueUrl=self._queue, Entries=entries)

@@ -18,7 +18,7 @@ from typing import Any
 import boto3
 import valkey
 from botocore.config import Config
-from botocore.exceptions import ClientError
+from botocore.exceptions import BotoCoreError, ClientError
 
 from .errors import LocalError
 from .knobs import Knobs
@@ -64,6 +64,22 @@ class Stack:
         """A connection to the stack's Valkey."""
         return valkey.Valkey.from_url(self.redis_url)
 
+    def refresh(self) -> None:
+        """Have the budget follow the account now, and not within a minute. Needed after Redis was emptied."""
+        name = self.outputs["QuotaRefreshFunctionName"]
+        try:
+            answer = self.client("lambda", read_timeout=90).invoke(FunctionName=name, Payload=b"{}")
+            told = json.loads(answer["Payload"].read() or b"null")
+        except (ClientError, BotoCoreError, ValueError) as error:
+            raise LocalError(f"{name} can't be invoked: {error}") from error
+        if not isinstance(told, dict) or not told.get("refreshed"):
+            raise LocalError(f"the budget isn't refreshed: {name} answers {json.dumps(told)}")
+
+    def has_budget(self) -> bool:
+        """Whether Redis holds a budget: without one nothing is booked or sent."""
+        with self.redis() as redis:
+            return any(redis.hexists(key, "limit") for key in redis.scan_iter("sendslot:{*}:budget"))
+
     def alive(self) -> bool:
         """Whether all its servers still run."""
         return all(group_lives(pid) for pid in self.pids.values())
@@ -95,9 +111,7 @@ def client(service: str, endpoint_url: str, **options: Any) -> Any:
 
 
 @contextlib.contextmanager
-def running(
-    knobs: Knobs, out: Path, tenants: list[str], more: Mapping[str, str] | None = None
-) -> Iterator[Stack]:
+def running(knobs: Knobs, out: Path, tenants: list[str], more: Mapping[str, str] | None = None) -> Iterator[Stack]:
     """A fresh stack with `knobs` and `more` parameters, ended on leaving. Logs and the record go under `out`."""
     with Processes(out / "logs") as processes:
         stack = start(processes, knobs, out, tenants, more)
@@ -172,7 +186,7 @@ def start(
         outputs = _outputs(endpoint_url)
         # An emulator of our own inherits where SES is; one that already runs must be told.
         _mend_types(endpoint_url, outputs, {"AWS_ENDPOINT_URL_SESV2": ses_endpoint} if knobs.aws_endpoint_url else {})
-    return Stack(
+    stack = Stack(
         endpoint_url=endpoint_url,
         region=REGION,
         stack_name=STACK_NAME,
@@ -182,6 +196,12 @@ def start(
         record=str(record) if record else None,
         pids=processes.pids(),
     )
+    # The deployment has refreshed the budget. If that failed, only a log says so; and where an emulator already ran,
+    # the functions asked whatever it takes for SES.
+    if knobs.aws_endpoint_url or not stack.has_budget():
+        with step("refreshing the budget"):
+            stack.refresh()
+    return stack
 
 
 def build(processes: Processes) -> None:
@@ -206,11 +226,13 @@ def _create_configuration_sets(ses_endpoint: str, names: list[str]) -> None:
 
 
 def parameters(knobs: Knobs, tenants: list[str], redis_url: str) -> dict[str, str]:
-    """The template's parameters. Those of knobs that were not given are left to it."""
+    """The template's parameters. Those of knobs that were not given are left to it.
+
+    No SendRate: the budget comes from what the simulator says the account may send, and that is RATE.
+    """
     given = {
         "Architecture": _architecture(),
         "RedisUrl": redis_url,
-        "SendRate": knobs.rate.text,
         "Headroom": f"{knobs.headroom:g}",
         "Guard": f"{knobs.guard:g}",
         "PriorityReserve": knobs.reserve.text,
@@ -228,12 +250,18 @@ def parameters(knobs: Knobs, tenants: list[str], redis_url: str) -> dict[str, st
 
 
 def _deploy(processes: Processes, template: Path, overrides: Mapping[str, str], endpoint_url: str) -> None:
-    command = [
+    environ = aws_environment(AWS_ENDPOINT_URL=endpoint_url)
+    processes.run("sam deploy", deploy_command(template, overrides), environ, ROOT)
+
+
+def deploy_command(template: Path, overrides: Mapping[str, str]) -> list[str | Path]:
+    """What deploys a packaged template with these parameters to a local stack."""
+    return [
         tool("sam"), "deploy", "--config-file", ROOT / "samconfig.toml", "--config-env", "local",
         "--template-file", template, "--stack-name", STACK_NAME, "--region", REGION,
-        "--parameter-overrides", *(f"{name}={value}" for name, value in overrides.items()),
+        # An empty one is left to the template, where it is the default: sam can't read it.
+        "--parameter-overrides", *(f"{name}={value}" for name, value in overrides.items() if value),
     ]  # fmt: skip
-    processes.run("sam deploy", command, aws_environment(AWS_ENDPOINT_URL=endpoint_url), ROOT)
 
 
 def _outputs(endpoint_url: str) -> dict[str, str]:
@@ -245,17 +273,19 @@ def _mend_types(endpoint_url: str, outputs: dict[str, str], more: dict[str, str]
     """Give numbers and texts the type that CloudFormation would have given them, and the functions `more` variables.
 
     A parameter is text and a mapping's value may be a number. The emulator passes both on as they
-    are, and then can't compare a MaximumConcurrency or start a process with an environment.
+    are, and then can't compare a MaximumConcurrency or start a process with an environment. The functions of a refresh,
+    which runs before this, are told texts alone (tests/template/test_budget.py).
     """
     functions = client("lambda", endpoint_url)
     for mapping in functions.list_event_source_mappings()["EventSourceMappings"]:
         scaling = {"MaximumConcurrency": int(mapping["ScalingConfig"]["MaximumConcurrency"])}
         functions.update_event_source_mapping(UUID=mapping["UUID"], ScalingConfig=scaling)
-    for output in _FUNCTION_NAMES:
+    for output in _FUNCTION_NAMES if more else _FUNCTIONS_OF_MAIL:
         set_environment(functions, outputs[output], more)
 
 
-_FUNCTION_NAMES = ("ReserveFunctionName", "SendFunctionName")
+_FUNCTIONS_OF_MAIL = ("ReserveFunctionName", "SendFunctionName")
+_FUNCTION_NAMES = (*_FUNCTIONS_OF_MAIL, "ControlFunctionName", "QuotaRefreshFunctionName")
 
 
 def set_environment(functions: Any, name: str, more: Mapping[str, str]) -> None:

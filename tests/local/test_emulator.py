@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ministack.services import sqs
+from ministack.services import scheduler, sqs
 
-from tests.local.emulator import LAG_SECONDS, NOTES, Redelivery, deliver_twice
+from tests.local.emulator import LAG_SECONDS, NOTES, SCHEDULER_SECONDS, Redelivery, deliver_twice
 
 
 @pytest.fixture
@@ -110,3 +110,7 @@ def test_the_share_can_change_while_it_runs(queue: str, control: Path) -> None:
     time.sleep(LAG_SECONDS)
     again = sum(len(sqs._receive_messages_for_esm(queue, 10)) for _ in range(20))
     assert 20 <= again <= 60
+
+
+def test_the_emulator_has_the_interval_that_its_launcher_sets() -> None:
+    assert scheduler._SCHEDULE_TICK_INTERVAL >= SCHEDULER_SECONDS

@@ -8,9 +8,10 @@ from tests.local.stack import parameters
 
 def test_knobs_that_were_not_given_are_left_to_the_template() -> None:
     told = parameters(Knobs.read({"TENANTS": "2"}), ["tenant-1", "tenant-2"], "redis://127.0.0.1:6379")
-    assert told["SendRate"] == "100/s"
+    assert told["SendMaximumConcurrency"] == "41"
     assert told["Tenants"] == "tenant-1=tenant-1,tenant-2=tenant-2"
-    assert not {"Burst", "Slice"} & told.keys()
+    # The simulator says what the account may send, as SES does.
+    assert not {"Burst", "Slice", "SendRate", "DailyQuota"} & told.keys()
 
 
 def test_knobs_that_were_given_are_handed_on_as_they_were_written() -> None:

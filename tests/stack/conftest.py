@@ -27,11 +27,9 @@ def stack() -> Iterator[Stack]:
         command = " ".join(["make up", *(f"{name}={value}" for name, value in KNOBS.items())])
         if not left_running:
             raise LocalError(f"STACK=up, but no stack is up: run `{command}` first")
-        function = left_running.outputs["ReserveFunctionName"]
-        deployed = left_running.client("lambda").get_function_configuration(FunctionName=function)
-        limit = deployed["Environment"]["Variables"]["SENDSLOT_LIMIT"]
-        if limit != f"{KNOBS['RATE']}/s":
-            raise LocalError(f"STACK=up, but its rate is {limit}: run `make down` and `{command}` first")
+        limit = left_running.ses().get_account()["SendQuota"]["MaxSendRate"]
+        if limit != float(KNOBS["RATE"]):
+            raise LocalError(f"STACK=up, but its rate is {limit:g}/s: run `make down` and `{command}` first")
         yield left_running
         return
     end_cleanly_on_signals()

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.chaos.breaking import Provider
 from tests.local.knobs import Knobs
-from tests.local.paths import OUT
+from tests.local.paths import OUT, ROOT
+from tests.local.processes import end_cleanly_on_signals
 from tests.local.report import Arrival
-from tests.local.stack import Stack, running
+from tests.local.stack import Stack, deploy_command, parameters, running
+from tests.local.tools import aws_environment
 from tests.stack.desk import Desk, key, request, times_sent, wait_until
 
 KNOBS = {"RATE": "14", "HEADROOM": "0.9", "GUARD": "0.95", "RESERVE": "0", "TENANTS": "2"}
@@ -21,8 +26,9 @@ HEADROOM = 0.9
 #: Not given, so that it follows the budget.
 MORE = {"SendMaximumConcurrency": ""}
 WARM_CAP = 20
-#: What was sent before Redis lost everything still arrives in SES's count for two minutes: until then others' mail isn't told from it.
-SETTLED_SECONDS = 125
+#: What went within two minutes, counted by whole minutes, may not be in SES's count yet; others' mail isn't told from it until
+#: then.
+SETTLED_SECONDS = 190
 
 
 class Account:
@@ -54,9 +60,7 @@ class Account:
         return {int(mapping["ScalingConfig"]["MaximumConcurrency"]) for mapping in mappings["EventSourceMappings"]}
 
     def _invoke(self, output: str, payload: dict[str, Any]) -> dict[str, Any]:
-        answer = self._lambda.invoke(
-            FunctionName=self.stack.outputs[output], Payload=json.dumps(payload).encode(), InvocationType="RequestResponse"
-        )
+        answer = self._lambda.invoke(FunctionName=self.stack.outputs[output], Payload=json.dumps(payload).encode())
         said = json.loads(answer["Payload"].read())
         assert "FunctionError" not in answer, said
         return said
@@ -65,6 +69,7 @@ class Account:
 @pytest.fixture(scope="module")
 def account() -> Iterator[Account]:
     """A fresh stack: what it knows of its account, it knows from its deployment."""
+    end_cleanly_on_signals()
     knobs = Knobs.read(KNOBS)
     with running(knobs, OUT / "account", knobs.tenant_names(), MORE) as stack:
         yield Account(stack)
@@ -118,9 +123,10 @@ def test_a_cut_is_kept_to_within_one_refresh(account: Account, desk: Desk, send_
 
 
 def test_an_unlimited_quota_and_the_sandbox(account: Account) -> None:
+    # An unlimited account that is back in the sandbox at once is hard to believe: it has to say so three times.
     account.provider.settings(rate=1, daily=200, production_access=False)
-    kept = account.refresh()["control"]
-    assert (kept["kept"], account.limit()) == (None, "1/s"), kept
+    kept = [account.refresh()["control"]["kept"] for _ in range(3)]
+    assert (kept, account.limit()) == (["below_tenth", "below_tenth", None], "1/s")
     with account.stack.redis() as redis:
         assert redis.hget("sendslot:{ses}:budget", "daily_quota") != b"none"
     account.provider.settings(rate=50, daily=-1, production_access=True)
@@ -157,9 +163,7 @@ def test_an_account_that_cannot_be_asked_changes_nothing(
     account.refresh()
 
 
-def test_an_empty_redis_is_filled_within_one_refresh(
-    account: Account, desk: Desk, send_id: Callable[[], str]
-) -> None:
+def test_an_empty_redis_is_filled_within_one_refresh(account: Account, desk: Desk, send_id: Callable[[], str]) -> None:
     path = account.stack.outputs["TenantsPath"]
     ses = account.stack.ses()
     ses.create_configuration_set(ConfigurationSetName="warm-set")
@@ -200,7 +204,8 @@ def test_an_empty_redis_is_filled_within_one_refresh(
     assert not times_sent(desk.arrivals(map(key, mails["tenant-2"]))), "its configuration set is paused"
     # What had gone of the hour before Redis lost everything isn't known any more.
     warm = times_sent(desk.arrivals(map(key, mails["warm"])))
-    assert 0 < len(warm) <= 2 * WARM_CAP and set(warm.values()) == {1}
+    assert 0 < len(warm) <= 2 * WARM_CAP
+    assert set(warm.values()) == {1}
     paused = account.control("status")["paused"]
     assert [tenant["tenant"] for tenant in paused] == ["tenant-2"], paused
 
@@ -221,3 +226,57 @@ def test_mail_that_goes_around_the_schedule_is_noticed(account: Account) -> None
         time.sleep(0.03)
     assert account.refresh()["control"]["unscheduled"] == 50
     assert account.control("status")["unscheduled"] == 50
+
+
+def deploy(template: Path, parameters: dict[str, str], endpoint_url: str) -> int:
+    """Deploy as `make demo` does; sam's answer to the shell."""
+    environ = aws_environment(AWS_ENDPOINT_URL=endpoint_url)
+    command = deploy_command(template, parameters)
+    return subprocess.run(command, env=environ, cwd=ROOT, capture_output=True, timeout=240, check=False).returncode
+
+
+def test_a_deploy_that_fails_is_taken_back_and_loses_no_mail(
+    account: Account, desk: Desk, send_id: Callable[[], str]
+) -> None:
+    account.provider.let_account_send(enabled=False)
+    account.refresh()
+    assert account.control("status")["blocked"]
+    waiting = [request(send_id(), "tenant-1") for _ in range(15)]
+    desk.hand_in("bulk", waiting)
+
+    template = OUT / "account" / "package" / "template.yaml"
+    broken = template.with_name("broken.yaml")
+    # Something that can't be made, once the budget was refreshed with the new number.
+    text, count = re.subn(
+        r"^Resources:$",
+        "Resources:\n  Broken: {Type: AWS::Sendslot::Broken, DependsOn: [Refresh]}",
+        template.read_text(),
+        flags=re.MULTILINE,
+    )
+    assert count == 1
+    broken.write_text(text)
+    knobs = Knobs.read(KNOBS)
+    changed = parameters(knobs, knobs.tenant_names(), account.stack.redis_url) | MORE
+    assert deploy(broken, changed | {"Headroom": "0.5"}, account.stack.endpoint_url) != 0
+
+    formation = account.stack.client("cloudformation")
+    status = lambda: formation.describe_stacks(StackName=account.stack.stack_name)["Stacks"][0]["StackStatus"]  # noqa: E731
+    wait_until(lambda: not status().endswith("IN_PROGRESS"), status)
+    assert status() == "UPDATE_ROLLBACK_COMPLETE"
+    account.provider.let_account_send(enabled=True)
+    account.refresh()
+    with account.stack.redis() as redis:
+        assert redis.hget("sendslot:{ses}:budget", "headroom") == b"0.9"
+    arrivals = desk.settled(map(key, waiting))
+    assert times_sent(arrivals) == dict.fromkeys(map(key, waiting), 1)
+
+
+def test_the_stack_can_be_deleted(account: Account) -> None:
+    # Even though nobody answers for the account any more.
+    account.provider.faults({"operation": "GetAccount", "kind": "hang_before", "ms": 60_000})
+    formation = account.stack.client("cloudformation")
+    begun = time.monotonic()
+    formation.delete_stack(StackName=account.stack.stack_name)
+    there = lambda: [s for s in formation.list_stacks()["StackSummaries"] if s["StackStatus"] != "DELETE_COMPLETE"]  # noqa: E731
+    wait_until(lambda: not there(), lambda: str(there()))
+    assert time.monotonic() - begun < 60

@@ -140,8 +140,18 @@ class Stack:
         values = {k: self.value(v) for k, v in node.items()}
         return {k: v for k, v in values.items() if v is not NO_VALUE}
 
+    @cached_property
+    def generated(self):
+        """What SAM makes of the functions' queues: a mapping each, named after the function and the event."""
+        return {
+            function + event: {"Type": "AWS::Lambda::EventSourceMapping"}
+            for function, resource in self.template["Resources"].items()
+            for event, source in resource.get("Properties", {}).get("Events", {}).items()
+            if source["Type"] == "SQS"
+        }
+
     def _made(self, name):
-        resource = self.template["Resources"][name]
+        resource = (self.template["Resources"] | self.generated)[name]
         if "Condition" in resource and not self.value({"Condition": resource["Condition"]}):
             raise LookupError(f"{self.path} refers to {name}, which is not made")
         return resource
@@ -229,8 +239,13 @@ class _Nested(dict):
 
 
 def _merged(shared, own):
+    """As SAM does it: a map into a map, and what is worked out (`Ref`, `Fn::If`) is no map."""
     merged = {**shared, **own}
     for key in shared.keys() & own.keys():
-        if isinstance(shared[key], dict) and isinstance(own[key], dict):
+        if all(isinstance(one, dict) and not _is_worked_out(one) for one in (shared[key], own[key])):
             merged[key] = _merged(shared[key], own[key])
     return merged
+
+
+def _is_worked_out(node):
+    return len(node) == 1 and next(iter(node)).startswith(("Ref", "Fn::", "Condition"))

@@ -10,6 +10,8 @@ OWN_GROUP = {"FunctionSecurityGroupId": "sg-0123456789abcdef0"}
 HOLDERS = {
     "SlotHolders": "arn:aws:iam::123456789012:role/news/letter,arn:aws:iam::210987654321:root",
 }
+FIXED = {"SendMaximumConcurrency": "30"}
+RESERVED = {"SendReservedConcurrency": "60"}
 TOPIC = {"AlarmTopicArn": "arn:aws:sns:eu-west-1:123456789012:alarms"}
 
 CHOICES = {
@@ -17,6 +19,8 @@ CHOICES = {
     "one cache node": {"CacheFailover": "false"},
     "alarm topic": TOPIC,
     "slot holders": HOLDERS,
+    "fixed concurrency": FIXED,
+    "reserved concurrency": RESERVED,
     "own VPC": OWN_VPC,
     "own VPC and security group": OWN_VPC | OWN_GROUP,
     "own Redis": OWN_REDIS,

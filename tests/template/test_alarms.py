@@ -23,16 +23,32 @@ PUBLISHED = {
 }
 # A further dimension that some have, always the same.
 FURTHER = {"NumberOfObjects": {"StorageType": "AllStorageTypes"}}
-# What the functions emit themselves, per service and lane.
-EMITTED = [
+LANES = ("priority", "bulk")
+# What the functions emit themselves and is watched, per service and lane or per service alone.
+OF_LANES = [
     ("EnqueueFailed", "ReserveFunction"),
     ("RedisDown", "ReserveFunction"),
     ("RedisDown", "SendFunction"),
+    ("Throttled", "SendFunction"),
     ("Blocked", "SendFunction"),
     ("Denied", "SendFunction"),
     ("Parked", "SendFunction"),
     ("SentUnclaimed", "SendFunction"),
 ]
+OF_SERVICES = [
+    ("RefreshFailed", "QuotaRefreshFunction"),
+    ("BudgetKept", "ControlFunction"),
+    ("QuotaUsedPercent", "ControlFunction"),
+    ("UnscheduledSends", "ControlFunction"),
+    ("RedisGenerationChanged", "ControlFunction"),
+    ("TenantsInvalid", "ControlFunction"),
+]
+# Watched at several heights.
+TWICE = {"QuotaUsedPercent": [80, 95]}
+# What is heard each minute, so that silence is bad news, or none at all.
+SILENCE = {"Cache/MemoryTooHighAlarm": "missing", "BudgetAlarms/RefreshFailedTooHighAlarm": "breaching"}
+# Whose crashes and throttled invocations RefreshFailed tells of, as every refresh goes through both.
+OF_REFRESH = {"QuotaRefreshFunction", "ControlFunction"}
 # Counts of messages that come again after their queue's visibility timeout, and lose a receive.
 FAILED = {"EnqueueFailed": "IntakeQueue"}
 # Counts of messages that are put off, and come again after this long at most.
@@ -40,16 +56,29 @@ PUT_OFF = {"RedisDown", "Blocked", "Denied"}
 LONGEST_HOP = 900
 
 
+def service_of(function):
+    """`QuotaRefreshFunction` is `quota-refresh`."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "-", function.removesuffix("Function")).lower()
+
+
 def emitted(stack, properties):
-    """`service/lane` of an alarm on a metric of our own."""
+    """`service/lane`, or `service`, of an alarm on a metric of our own."""
     dimensions = {one["Name"]: one["Value"] for one in properties["Dimensions"]}
-    assert dimensions.keys() == {"service", "lane"}
-    function = f"{dimensions['service'].capitalize()}Function"
-    assert (properties["MetricName"], function) in EMITTED
+    (function,) = (
+        name
+        for name, resource in stack.all("AWS::Serverless::Function").items()
+        if resource["Properties"]["Environment"]["Variables"]["POWERTOOLS_SERVICE_NAME"] == dimensions["service"]
+    )
+    if "lane" in dimensions:
+        assert dimensions.keys() == {"service", "lane"}
+        assert dimensions["lane"] in LANES
+        assert (properties["MetricName"], function) in OF_LANES
+    else:
+        assert dimensions.keys() == {"service"}
+        assert (properties["MetricName"], function) in OF_SERVICES
     variables = stack.resources[function]["Properties"]["Environment"]["Variables"]
-    assert dimensions["service"] == variables["POWERTOOLS_SERVICE_NAME"]
     assert properties["Namespace"] == variables["POWERTOOLS_METRICS_NAMESPACE"]
-    return f"{dimensions['service']}/{dimensions['lane']}"
+    return "/".join(dimensions[name] for name in ("service", "lane") if name in dimensions)
 
 
 def watched(stack):
@@ -75,14 +104,19 @@ def test_every_alarm_watches_what_is_published_of_what_is_made(stack):
 
 def test_nothing_is_watched_twice_or_forgotten(made):
     seen = watched(made)
+    for metric, heights in TWICE.items():
+        alarms = [a["Properties"] for a in made.all("AWS::CloudWatch::Alarm").values()]
+        assert sorted(a["Threshold"] for a in alarms if a["MetricName"] == metric) == heights
+        for _ in heights[1:]:
+            seen.remove((metric, "control"))
     assert len(seen) == len(set(seen))
     queues = made.all("AWS::SQS::Queue")
     expected = {("ApproximateNumberOfMessagesVisible", f"{{{q}.QueueName}}") for q in queues if q.endswith("Dlq")}
     expected |= {("ApproximateAgeOfOldestMessage", f"{{{q}.QueueName}}") for q in queues if not q.endswith("Dlq")}
-    expected |= {(m, f"{{{f}}}") for m in ("Errors", "Throttles") for f in made.all("AWS::Serverless::Function")}
-    for metric, function in EMITTED:
-        service = function.removesuffix("Function").lower()
-        expected |= {(metric, f"{service}/{lane}") for lane in ("priority", "bulk")}
+    functions = made.all("AWS::Serverless::Function").keys() - OF_REFRESH
+    expected |= {(metric, f"{{{function}}}") for metric in ("Errors", "Throttles") for function in functions}
+    expected |= {(metric, f"{service_of(function)}/{lane}") for metric, function in OF_LANES for lane in LANES}
+    expected |= {(metric, service_of(function)) for metric, function in OF_SERVICES}
     expected |= {("NumberOfObjects", f"{{{bucket}}}") for bucket in made.all("AWS::S3::Bucket")}
     group = "{Cache/ReplicationGroup}"
     expected |= {
@@ -97,16 +131,38 @@ def test_alarms_say_what_is_too_high_and_what_to_do(stack):
     for path, alarm in stack.all("AWS::CloudWatch::Alarm").items():
         assert re.fullmatch(r"(\w+/)*[A-Z]\w+TooHighAlarm", path)
         assert " - " in alarm["Properties"]["AlarmDescription"], path
-        assert alarm["Properties"]["ComparisonOperator"] == "GreaterThanThreshold", path
-        # Silence is no news, but for the cache, whose node speaks every minute while it lives.
-        expected = "missing" if path == "Cache/MemoryTooHighAlarm" else "notBreaching"
-        assert alarm["Properties"]["TreatMissingData"] == expected, path
+        # A percentage may be exactly what it is compared with.
+        or_equal = "OrEqualTo" if alarm["Properties"]["MetricName"] in TWICE else ""
+        assert alarm["Properties"]["ComparisonOperator"] == f"GreaterThan{or_equal}Threshold", path
+        assert alarm["Properties"]["TreatMissingData"] == SILENCE.get(path, "notBreaching"), path
+        assert len(alarm["Properties"]["AlarmDescription"]) <= 1024, path  # CloudWatch takes no more
 
 
-@pytest.mark.parametrize(("metric", "function"), EMITTED)
-def test_the_functions_emit_what_the_alarms_watch(made, metric, function):
-    folder = ROOT / made.resources[function]["Properties"]["CodeUri"] / "src"
-    assert any(f'"{metric}"' in path.read_text() for path in folder.rglob("*.rs")), f"{folder} has no {metric}"
+def code(folder):
+    """The Rust sources of functions/`folder` without their tests."""
+    sources = sorted((ROOT / "functions" / folder / "src").rglob("*.rs"))
+    return "\n".join(path.read_text().partition("\nmod tests")[0] for path in sources)
+
+
+@pytest.mark.parametrize(("metric", "function"), [*OF_LANES, *OF_SERVICES])
+def test_the_functions_emit_what_the_alarms_watch_with_its_dimensions(metric, function):
+    text = code(service_of(function))
+    assert f'"{metric}"' in text, f"{function} has no {metric}"
+    lanes = set(re.findall(r"Metrics::new\([^;]*?(Some\(lane\)|None)\)", text))
+    assert lanes == {"Some(lane)" if (metric, function) in OF_LANES else "None"}, function
+
+
+@pytest.mark.parametrize("function", sorted(OF_REFRESH))
+def test_the_names_of_a_refreshs_metrics_are_what_it_counts_and_nothing_else(function):
+    """Not a word that happens to be in a log line."""
+    metered = set(re.findall(r'metrics\s*\.(?:count|gauge|longest)\(\s*"(\w+)"', code(service_of(function))))
+    assert {metric for metric, of in OF_SERVICES if of == function} <= metered
+
+
+def test_the_dimensions_are_those_of_the_metrics():
+    text = code("shared/runtime")
+    assert 'let mut dimensions = vec!["service"];' in text
+    assert 'dimensions.push("lane");' in text
 
 
 @pytest.mark.parametrize("timeout", ["20", "30", "60"])

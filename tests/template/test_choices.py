@@ -7,7 +7,8 @@ from cloudformation import ROOT, Refused, Stack, load
 from conftest import CHOICES, OWN_GROUP, OWN_REDIS, OWN_VPC, REDIS_SECRET, TOPIC
 
 TEMPLATES = ["template.yaml", *(f"infra/{p.name}" for p in sorted((ROOT / "infra").glob("*.yaml")))]
-FUNCTIONS = ["ReserveFunction", "SendFunction"]
+# Those that use Redis.
+FUNCTIONS = ["ReserveFunction", "SendFunction", "ControlFunction"]
 
 
 def stacks(stack):
@@ -244,7 +245,7 @@ def test_every_engine_version_has_its_parameter_family():
 @pytest.mark.parametrize(("parameters", "actions"), [({}, []), (TOPIC, list(TOPIC.values()))])
 def test_all_alarms_go_to_the_topic_if_there_is_one(parameters, actions):
     alarms = Stack(parameters).all("AWS::CloudWatch::Alarm")
-    assert len(alarms) == 30
+    assert len(alarms) == 39
     for name, alarm in alarms.items():
         assert alarm["Properties"]["AlarmActions"] == actions, name
         assert alarm["Properties"]["OKActions"] == actions, name

@@ -5,14 +5,15 @@ import re
 
 import pytest
 from cloudformation import ROOT, Stack, load
-from conftest import CHOICES, HOLDERS, REDIS_SECRET
+from conftest import CHOICES, FIXED, HOLDERS, REDIS_SECRET, RESERVED
 
-BOTH = {
+ALL = {
     "POWERTOOLS_LOG_LEVEL",
     "POWERTOOLS_METRICS_NAMESPACE",
     "POWERTOOLS_SERVICE_NAME",
+}
+BUDGET = {
     "SENDSLOT_BUDGET",
-    "SENDSLOT_BULK_SEND_QUEUE_URL",
     "SENDSLOT_BURST",
     "SENDSLOT_DAILY_QUOTA",
     "SENDSLOT_GUARD",
@@ -20,10 +21,6 @@ BOTH = {
     "SENDSLOT_HORIZON_SECONDS",
     "SENDSLOT_HOURLY_CAP",
     "SENDSLOT_LIMIT",
-    "SENDSLOT_MAX_MESSAGE_AGE_SECONDS",
-    "SENDSLOT_PARKING_BUCKET",
-    "SENDSLOT_PRIORITY_SEND_QUEUE_URL",
-    "SENDSLOT_REDIS_DOWN",
     "SENDSLOT_REDIS_IAM_CACHE",
     "SENDSLOT_REDIS_IAM_USER",
     "SENDSLOT_REDIS_SECRET_ARN",
@@ -32,8 +29,18 @@ BOTH = {
     "SENDSLOT_SLICE",
     "SENDSLOT_TENANTS",
 }
+MAIL = {
+    "SENDSLOT_BUDGET_SOURCE",
+    "SENDSLOT_BULK_SEND_QUEUE_URL",
+    "SENDSLOT_MAX_MESSAGE_AGE_SECONDS",
+    "SENDSLOT_PARKING_BUCKET",
+    "SENDSLOT_PRIORITY_SEND_QUEUE_URL",
+    "SENDSLOT_REDIS_DOWN",
+}
 ENVIRONMENT = {
-    "ReserveFunction": BOTH
+    "ReserveFunction": ALL
+    | BUDGET
+    | MAIL
     | {
         "SENDSLOT_BULK_INTAKE_DLQ_URL",
         "SENDSLOT_BULK_INTAKE_QUEUE_URL",
@@ -41,7 +48,9 @@ ENVIRONMENT = {
         "SENDSLOT_PRIORITY_INTAKE_QUEUE_URL",
         "SENDSLOT_SLOTS_ONLY",
     },
-    "SendFunction": BOTH
+    "SendFunction": ALL
+    | BUDGET
+    | MAIL
     | {
         "SENDSLOT_BULK_SEND_DLQ_URL",
         "SENDSLOT_BULK_UNCERTAIN",
@@ -51,7 +60,19 @@ ENVIRONMENT = {
         "SENDSLOT_PRIORITY_UNCERTAIN",
         "SENDSLOT_SEND_CONCURRENCY",
     },
+    "ControlFunction": ALL | BUDGET,
+    "QuotaRefreshFunction": ALL
+    | {
+        "SENDSLOT_BULK_SEND_MAPPING",
+        "SENDSLOT_CONTROL_FUNCTION",
+        "SENDSLOT_PRIORITY_SEND_MAPPING",
+        "SENDSLOT_SEND_FUNCTION",
+        "SENDSLOT_SEND_RESERVED_CONCURRENCY",
+        "SENDSLOT_TENANTS_PATH",
+    },
 }
+OF_REDIS = [name for name, variables in ENVIRONMENT.items() if variables >= BUDGET]
+OF_MAIL = [name for name, variables in ENVIRONMENT.items() if variables >= MAIL]
 PARAMETER_OF = {
     "SENDSLOT_LIMIT": ("SendRate", "11.2/s"),
     "SENDSLOT_DAILY_QUOTA": ("DailyQuota", "50000"),
@@ -67,18 +88,17 @@ PARAMETER_OF = {
     "SENDSLOT_BUDGET": ("Budget", "other"),
     "SENDSLOT_REDIS_DOWN": ("RedisDownPolicy", "capped"),
     "POWERTOOLS_LOG_LEVEL": ("LogLevel", "DEBUG"),
-}
-PARAMETER_OF_SEND = {
     "SENDSLOT_PRIORITY_UNCERTAIN": ("PriorityUncertainPolicy", "park"),
     "SENDSLOT_BULK_UNCERTAIN": ("BulkUncertainPolicy", "resend"),
     "SENDSLOT_CONFIRMATION_SECONDS": ("ConfirmationSeconds", "5"),
     "SENDSLOT_SEND_CONCURRENCY": ("SendMaximumConcurrency", "7"),
+    "SENDSLOT_SEND_RESERVED_CONCURRENCY": ("SendReservedConcurrency", "14"),
 }
 VPC_POLICY = "arn:aws:iam::aws:policy/service-role/AWSLambdaENIManagementAccess"
 SES = "arn:aws:ses:eu-west-1:123456789012"
 PARKING = "{Parking/Bucket.Arn}"
 # Reads that IAM knows no resources of.
-EVERYWHERE = {"ses:GetAccount"}
+EVERYWHERE = {"ses:GetAccount", "cloudwatch:GetMetricStatistics"}
 
 
 def functions(stack):
@@ -119,9 +139,10 @@ def test_functions_are_native_binaries(architecture):
         assert properties["Architectures"] == [architecture]
 
 
-def test_loop_detection_lets_functions_send_to_their_own_queues(made):
+def test_loop_detection_lets_functions_send_to_their_own_queues_and_no_others_loop(made):
     for name, function in functions(made).items():
-        assert function["Properties"]["RecursiveLoop"] == "Allow", name
+        assert ("Events" in function["Properties"]) == (name in OF_MAIL)
+        assert function["Properties"].get("RecursiveLoop") == ("Allow" if name in OF_MAIL else None), name
 
 
 @pytest.mark.parametrize("logical", ENVIRONMENT)
@@ -131,7 +152,7 @@ def test_the_environment_is_what_the_function_reads(stack, logical):
 
 def test_every_variable_is_read_and_every_variable_that_is_read_is_set():
     read = set()
-    for crate in ("shared/runtime", "reserve", "send"):
+    for crate in ("shared/runtime", *map(name_of, ENVIRONMENT)):
         for file in (ROOT / "functions" / crate / "src").glob("**/*.rs"):
             code = file.read_text().partition("\nmod tests")[0]
             read |= set(re.findall(r'"((?:SENDSLOT|POWERTOOLS)_[A-Z_]+)"', code))
@@ -142,13 +163,28 @@ def test_every_variable_is_read_and_every_variable_that_is_read_is_set():
 
 @pytest.mark.parametrize("logical", ENVIRONMENT)
 def test_the_environment_says_what_the_parameters_say(logical):
-    expected = PARAMETER_OF | (PARAMETER_OF_SEND if logical == "SendFunction" else {})
-    stack = Stack(dict(expected.values()))
+    stack = Stack(dict(PARAMETER_OF.values()))
     variables = functions(stack)[logical]["Properties"]["Environment"]["Variables"]
-    assert {name: variables[name] for name in expected} == {k: v for k, (_, v) in expected.items()}
+    expected = {name: value for name, (_, value) in PARAMETER_OF.items() if name in ENVIRONMENT[logical]}
+    assert {name: variables[name] for name in expected} == expected
 
 
-@pytest.mark.parametrize("logical", ENVIRONMENT)
+def test_what_several_functions_are_told_they_are_told_alike(stack):
+    told = {}
+    for function in functions(stack).values():
+        for name, value in function["Properties"]["Environment"]["Variables"].items():
+            told.setdefault(name, set()).add(value)
+    told.pop("POWERTOOLS_SERVICE_NAME")
+    assert {name: values for name, values in told.items() if len(values) > 1} == {}
+
+
+def test_who_books_and_sends_leaves_the_budget_to_the_account(stack):
+    for logical in OF_MAIL:
+        variables = functions(stack)[logical]["Properties"]["Environment"]["Variables"]
+        assert variables["SENDSLOT_BUDGET_SOURCE"] == "account"
+
+
+@pytest.mark.parametrize("logical", OF_MAIL)
 def test_the_parking_bucket_is_the_one_that_is_made(stack, logical):
     variables = functions(stack)[logical]["Properties"]["Environment"]["Variables"]
     assert variables["SENDSLOT_PARKING_BUCKET"] == "{Parking/Bucket}"
@@ -179,6 +215,25 @@ def test_mappings_cap_concurrency_and_report_what_failed():
             assert event["Properties"]["BatchSize"] == 10, name
             assert event["Properties"]["FunctionResponseTypes"] == ["ReportBatchItemFailures"], name
             assert event["Properties"]["ScalingConfig"] == {"MaximumConcurrency": most}, name
+
+
+@pytest.mark.parametrize(("fixed", "most", "pace"), [({}, 20, "20"), (FIXED, "30", "30")])
+def test_the_concurrency_of_send_is_fixed_or_begins_with_what_capped_counts_on(fixed, most, pace):
+    stack = Stack(fixed)
+    send, refresh = (functions(stack)[f"{name}Function"]["Properties"] for name in ("Send", "QuotaRefresh"))
+    assert {event["Properties"]["ScalingConfig"]["MaximumConcurrency"] for event in send["Events"].values()} == {most}
+    assert send["Environment"]["Variables"]["SENDSLOT_SEND_CONCURRENCY"] == pace
+    # A mapping that isn't named is left alone.
+    for lane in ("Priority", "Bulk"):
+        named = refresh["Environment"]["Variables"][f"SENDSLOT_{lane.upper()}_SEND_MAPPING"]
+        assert named == ("" if fixed else f"{{SendFunction{lane}Send}}")
+
+
+@pytest.mark.parametrize(("given", "reserved"), [({}, None), (RESERVED, "60")])
+def test_concurrency_is_reserved_for_send_alone_and_only_if_asked_for(given, reserved):
+    for logical, function in functions(Stack(given)).items():
+        expected = reserved if logical == "SendFunction" else None
+        assert function["Properties"].get("ReservedConcurrentExecutions") == expected, logical
 
 
 def test_every_function_has_its_log_group():
@@ -228,7 +283,7 @@ def redis(stack):
     return {}
 
 
-@pytest.mark.parametrize("logical", ENVIRONMENT)
+@pytest.mark.parametrize("logical", OF_REDIS)
 @pytest.mark.parametrize("choice", CHOICES)
 def test_functions_log_in_to_redis_by_role_by_secret_or_by_url(choice, logical):
     stack = Stack(CHOICES[choice])
@@ -273,6 +328,36 @@ def test_send_may_move_messages_send_mail_and_park_it(stack):
     }
 
 
+def test_control_may_use_redis_and_nothing_else(stack):
+    assert allowed(stack, "ControlRole") == redis(stack) | {
+        "logs:CreateLogStream": {"{ControlLogs.Arn}"},
+        "logs:PutLogEvents": {"{ControlLogs.Arn}"},
+    }
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_quota_refresh_may_ask_and_tell_control_and_scale_send_if_that_is_left_to_it(choice):
+    stack = Stack(CHOICES[choice])
+    path = "arn:aws:ssm:eu-west-1:123456789012:parameter/sendslot/stack/tenants"
+    expected = {
+        "ses:GetAccount": {"*"},
+        "ses:GetConfigurationSet": {f"{SES}:configuration-set/*"},
+        "ssm:GetParametersByPath": {path, f"{path}/*"},
+        "lambda:InvokeFunction": {"{ControlFunction.Arn}"},
+        "logs:CreateLogStream": {"{QuotaRefreshLogs.Arn}"},
+        "logs:PutLogEvents": {"{QuotaRefreshLogs.Arn}"},
+    }
+    if choice != "fixed concurrency":
+        mapping = "arn:aws:lambda:eu-west-1:123456789012:event-source-mapping"
+        mappings = {f"{mapping}:{{SendFunction{lane}Send}}" for lane in ("Priority", "Bulk")}
+        expected |= {
+            "cloudwatch:GetMetricStatistics": {"*"},
+            "lambda:GetEventSourceMapping": mappings,
+            "lambda:UpdateEventSourceMapping": mappings,
+        }
+    assert allowed(stack, "QuotaRefreshRole") == expected
+
+
 def test_slot_holders_may_only_invoke_reserve():
     stack = Stack(HOLDERS)
     assert allowed(stack, "SlotHolderRole") == {"lambda:InvokeFunction": {"{ReserveFunction.Arn}"}}
@@ -312,7 +397,10 @@ def test_only_send_may_send_mail_and_nobody_may_do_anything_at_all(stack):
         for action, resources in allowed(stack, role).items():
             assert "*" not in action, role
             assert ("*" in resources) == (action in EVERYWHERE), role
-            assert not action.startswith("ses:") or role == "SendRole", role
+            assert not action.startswith("ses:Send") or role == "SendRole", role
+            assert not action.startswith("ses:") or re.match("ses:(Send|Get)", action), role
+            # Quota-refresh is outside the VPC and has no way to Redis.
+            assert not action.startswith(("elasticache:", "secretsmanager:")) or role != "QuotaRefreshRole"
 
 
 @pytest.mark.parametrize("choice", CHOICES)
@@ -320,13 +408,20 @@ def test_roles_belong_to_lambda_and_manage_interfaces_only_in_a_vpc(choice):
     stack = Stack(CHOICES[choice])
     roles = stack.all("AWS::IAM::Role")
     roles.pop("SlotHolderRole", None)  # looked at above
+    roles.pop("QuotaRefreshScheduleRole")  # in test_budget.py
     assert roles.keys() == {f"{name.removesuffix('Function')}Role" for name in functions(stack)}
-    for role in roles.values():
+    for name, role in roles.items():
         (trust,) = role["Properties"]["AssumeRolePolicyDocument"]["Statement"]
-        assert trust["Principal"] == {"Service": "lambda.amazonaws.com"}
+        assert trust == {
+            "Effect": "Allow",
+            "Principal": {"Service": "lambda.amazonaws.com"},
+            "Action": "sts:AssumeRole",
+        }
         # The one policy that is not ours: Lambda asks for network interfaces on every resource.
-        expected = None if choice in ("own Redis", "own Redis and its secret") else [VPC_POLICY]
-        assert role["Properties"].get("ManagedPolicyArns") == expected
+        inside = name != "QuotaRefreshRole" and choice not in ("own Redis", "own Redis and its secret")
+        assert role["Properties"].get("ManagedPolicyArns") == ([VPC_POLICY] if inside else None)
+        function = functions(stack)[f"{name.removesuffix('Role')}Function"]
+        assert ("VpcConfig" in function["Properties"]) == inside
     for function in functions(stack).values():
         assert "Policies" not in function["Properties"]
 

@@ -66,18 +66,17 @@ def test_every_parameter_is_in_one_group():
 SETTINGS = json.loads((ROOT / "tests/template/values.json").read_text())
 
 
-def variables(owner):
-    """The variables that the template writes down for a function, or for all of them."""
-    template = load("template.yaml")
-    node = template["Globals"]["Function"] if owner == "all" else template["Resources"][owner]["Properties"]
-    return node["Environment"]["Variables"]
+FUNCTIONS = [n for n, r in load("template.yaml")["Resources"].items() if r["Type"] == "AWS::Serverless::Function"]
+
+
+def variables(function):
+    """The variables that the template writes down for a function, beside those that all have."""
+    return load("template.yaml")["Resources"][function]["Properties"]["Environment"]["Variables"]
 
 
 def readers(variable):
     """The functions that get it."""
-    if variable in variables("all"):
-        return ["ReserveFunction", "SendFunction"]
-    return [name for name in ("ReserveFunction", "SendFunction") if variable in variables(name)]
+    return [name for name in FUNCTIONS if variable in variables(name)]
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting["parameter"])
@@ -85,6 +84,7 @@ def test_settings_reach_the_functions_as_given_and_nothing_else_is_taken(setting
     name, others = setting["parameter"], setting.get("with", {})
     for value in setting["good"]:
         stack = Stack(others | {name: value})
+        assert readers(setting["variable"])
         for function in readers(setting["variable"]):
             variables = stack.resources[function]["Properties"]["Environment"]["Variables"]
             assert variables[setting["variable"]] == value
@@ -94,11 +94,12 @@ def test_settings_reach_the_functions_as_given_and_nothing_else_is_taken(setting
 
 
 def test_no_setting_is_forgotten():
-    passed = {("RedisUrl", "SENDSLOT_REDIS_URL")}
-    for owner in ("all", "ReserveFunction", "SendFunction"):
-        for name, value in variables(owner).items():
-            if name.startswith("SENDSLOT_") and "Ref" in value:
-                passed.add((value["Ref"], name))
+    passed = {("RedisUrl", "SENDSLOT_REDIS_URL"), ("SendMaximumConcurrency", "SENDSLOT_SEND_CONCURRENCY")}
+    for function in FUNCTIONS:
+        for name, value in variables(function).items():
+            parameter = value.get("Ref") if isinstance(value, dict) else None
+            if name.startswith("SENDSLOT_") and parameter in load("template.yaml")["Parameters"]:
+                passed.add((parameter, name))
     assert {(setting["parameter"], setting["variable"]) for setting in SETTINGS} == passed
 
 
@@ -133,6 +134,10 @@ def test_a_guard_no_higher_than_the_headroom_is_refused(parameters):
         ("LogLevel", ["DEBUG", "INFO"], ["WARN", "info"]),
         ("MaxReceiveCount", ["5", "1000"], ["4", "1001"]),
         ("ReserveMaximumConcurrency", ["2", "1000"], ["1", "1001"]),
+        ("SendMaximumConcurrency", ["", "2", "9", "10", "99", "100", "999", "1000"], ["0", "1", "1001", "02", "20.5"]),
+        ("Release", ["", "2026-11-30T12:00:00Z", "v1.2.3+4_a"], ["a b", "x" * 65, "1,2", "a=b"]),
+        ("ThrottledTooHigh", ["0", "1000000"], ["-1", "1000001"]),
+        ("UnscheduledSendsTooHigh", ["0", "4320000000"], ["-1", "4320000001"]),
         ("SendTimeoutSeconds", ["20", "60"], ["10", "900"]),
         (
             "SlotHolders",
@@ -169,6 +174,14 @@ def test_parameters_take_what_makes_sense_and_nothing_else(name, good, bad):
     for value in bad:
         with pytest.raises(Refused, match=name):
             Stack({name: value})
+
+
+@pytest.mark.parametrize("missing", ["SendRate", "SendMaximumConcurrency"])
+def test_a_pace_without_redis_needs_to_be_said(missing):
+    said = {"RedisDownPolicy": "capped", "SendRate": "14/s", "SendMaximumConcurrency": "20"}
+    assert Stack(said)
+    with pytest.raises(Refused, match=f"capped needs a {missing}"):
+        Stack({name: value for name, value in said.items() if name != missing})
 
 
 def test_the_defaults_keep_the_guard_above_the_headroom():

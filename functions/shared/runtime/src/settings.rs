@@ -1116,7 +1116,11 @@ mod tests {
                 tried += 1;
                 let own = setting["variable"].as_str().zip(value.as_str());
                 // All else as the template has it.
-                let defaults = [("SENDSLOT_LIMIT", "14/s"), ("SENDSLOT_RESERVE", "2/s")];
+                let defaults = [
+                    ("SENDSLOT_BUDGET_SOURCE", "account"),
+                    ("SENDSLOT_LIMIT", ""),
+                    ("SENDSLOT_RESERVE", "2/s"),
+                ];
                 let changed: Vec<_> = own
                     .into_iter()
                     .chain(set.iter().copied().chain(defaults))
@@ -1127,6 +1131,7 @@ mod tests {
                 };
                 problems.extend(ReserveSettings::read(get).err().map(|e| e.to_string()));
                 problems.extend(SendSettings::read(get).err().map(|e| e.to_string()));
+                problems.extend(ControlSettings::read(get).err().map(|e| e.to_string()));
             }
         }
         assert!(tried > 50, "only {tried} values in the list");
