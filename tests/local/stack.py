@@ -185,7 +185,7 @@ def start(
         _deploy(processes, package(out / "package"), overrides, endpoint_url)
         outputs = _outputs(endpoint_url)
         # An emulator of our own inherits where SES is; one that already runs must be told.
-        _mend_types(endpoint_url, outputs, {"AWS_ENDPOINT_URL_SESV2": ses_endpoint} if knobs.aws_endpoint_url else {})
+        mend_types(endpoint_url, outputs, {"AWS_ENDPOINT_URL_SESV2": ses_endpoint} if knobs.aws_endpoint_url else {})
     stack = Stack(
         endpoint_url=endpoint_url,
         region=REGION,
@@ -269,7 +269,7 @@ def _outputs(endpoint_url: str) -> dict[str, str]:
     return {output["OutputKey"]: output["OutputValue"] for output in stack["Outputs"]}
 
 
-def _mend_types(endpoint_url: str, outputs: dict[str, str], more: dict[str, str]) -> None:
+def mend_types(endpoint_url: str, outputs: dict[str, str], more: dict[str, str]) -> None:
     """Give numbers and texts the type that CloudFormation would have given them, and the functions `more` variables.
 
     A parameter is text and a mapping's value may be a number. The emulator passes both on as they

@@ -70,7 +70,7 @@ class Desk:
         wanted = set(keys)
         return sorted((a for a in self._record.arrivals if a.key in wanted), key=lambda a: a.at_ms)
 
-    def settled(self, keys: Iterable[Key]) -> list[Arrival]:
+    def settled(self, keys: Iterable[Key], seconds: float = PATIENCE_SECONDS) -> list[Arrival]:
         """Wait until each of these mails arrived and nothing is under way; what arrived of them."""
         wanted = set(keys)
 
@@ -78,7 +78,7 @@ class Desk:
             return wanted <= {a.key for a in self.arrivals(wanted) if a.accepted} and self.queues.empty()
 
         arrived = lambda: f"{len({a.key for a in self.arrivals(wanted)})} of {len(wanted)} arrived"  # noqa: E731
-        wait_until(done, arrived)
+        wait_until(done, arrived, seconds)
         return self.arrivals(wanted)
 
     def dead_letters(self, output: str, send: Callable[[dict[str, Any]], bool], count: int) -> list[dict[str, Any]]:
@@ -97,11 +97,11 @@ class Desk:
         return found
 
 
-def wait_until(done: Callable[[], bool], otherwise: Callable[[], str]) -> None:
+def wait_until(done: Callable[[], bool], otherwise: Callable[[], str], seconds: float = PATIENCE_SECONDS) -> None:
     """Wait for it, or fail saying how far it came."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + seconds
     while not done():
-        assert time.monotonic() < deadline, f"{otherwise()} within {PATIENCE_SECONDS:g} s"
+        assert time.monotonic() < deadline, f"{otherwise()} within {seconds:g} s"
         time.sleep(0.2)
 
 
