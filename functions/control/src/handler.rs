@@ -115,8 +115,11 @@ impl Control {
             message: format!("tenant {name:?}: {error}"),
         })?;
         let notes = Notes::read(look);
+        let told = notes.tenants.clone().unwrap_or_default();
         let is_known = look.paused.iter().any(|pause| pause.tenant == tenant)
-            || tenants::is_known(&tenant, &self.settings.tenants, &notes.tenants);
+            || tenants::is_known(&tenant, &self.settings.tenants, &told)
+            // Nobody knows who is one; a pause that nobody needs does no harm.
+            || notes.tenants.is_none();
         if is_known {
             return Ok(tenant);
         }

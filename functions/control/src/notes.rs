@@ -21,15 +21,18 @@ pub(crate) struct Notes {
     pub(crate) known: Option<Known>,
     /// How its count and ours compared last.
     pub(crate) count: Option<Count>,
-    /// The last good parameter of each tenant that has one.
-    pub(crate) tenants: BTreeMap<String, Value>,
-    /// The configuration sets as they were written last.
-    pub(crate) sets: Option<BTreeMap<String, Option<String>>>,
+    /// The last good parameter of each tenant that has one; nothing if nobody has told since Redis was emptied.
+    pub(crate) tenants: Option<BTreeMap<String, Value>>,
+    /// How often in a row a much shorter list of tenants was told and not believed.
+    pub(crate) shorter: u32,
     /// Which configuration sets were read.
     pub(crate) verified: Verified,
     /// The last refresh.
     pub(crate) last: Option<LastRefresh>,
 }
+
+/// The lanes share it, so half of it holds any message. SES refuses what is over the quota, and is then left alone for a while.
+const LEAST_PART: u64 = 100;
 
 /// How the provider's count and ours compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,15 +53,18 @@ impl Count {
         }
     }
 
-    /// What our own windows may hold of the day's quota.
-    pub(crate) const fn part_of(&self, daily_quota: u64) -> u64 {
+    /// What our own windows may hold of the day's quota: at least [`LEAST_PART`] of it, or a message of many recipients would be
+    /// refused for good because others have used up this day.
+    pub(crate) fn part_of(&self, daily_quota: u64) -> u64 {
         let reckoning = Reckoning {
             state: self.state(),
             difference: 0,
             unscheduled: self.unscheduled,
             foreign: self.foreign,
         };
-        reckoning.part_of(daily_quota)
+        reckoning
+            .part_of(daily_quota)
+            .max(LEAST_PART.min(daily_quota))
     }
 }
 
@@ -145,8 +151,8 @@ impl Notes {
         Self {
             known: known.and_then(|form| form.known()),
             count: field(look, "count").filter(|_| same),
-            tenants: field(look, "tenants").unwrap_or_default(),
-            sets: field(look, "sets").filter(|_| same),
+            tenants: field(look, "tenants"),
+            shorter: field(look, "shorter").unwrap_or_default(),
             verified: if same { verified } else { Verified::default() },
             last: field(look, "refresh"),
         }
@@ -158,8 +164,8 @@ impl Notes {
         let fields = [
             ("known", text(known.as_ref())),
             ("count", text(self.count.as_ref())),
-            ("tenants", text(Some(&self.tenants))),
-            ("sets", text(self.sets.as_ref())),
+            ("tenants", text(self.tenants.as_ref())),
+            ("shorter", text(Some(&self.shorter))),
             ("verified", text(Some(&self.verified))),
             ("refresh", text(self.last.as_ref())),
         ];
@@ -204,7 +210,10 @@ mod tests {
                     times: 2,
                 }),
             }),
-            tenants: BTreeMap::from([("acme".to_owned(), serde_json::json!({"weight": 2}))]),
+            tenants: Some(BTreeMap::from([(
+                "acme".to_owned(),
+                serde_json::json!({"weight": 2}),
+            )])),
             ..Notes::default()
         };
         let mut look = Look::default();

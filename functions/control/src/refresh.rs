@@ -1,8 +1,10 @@
 //! The budget follows the account.
 
+use std::collections::BTreeMap;
+
 use sendslot_domain::{
     Millis, TenantName,
-    account::{self, Decision, Kept, judge},
+    account::{self, Decision, Kept, Sending, judge},
     reconcile::{self, first_counted, first_under_way, reconcile},
     warm_up::Date,
 };
@@ -15,7 +17,7 @@ use sendslot_schedule::{Look, Schedule, Seed};
 use crate::{
     Control,
     handler::redis_failure,
-    notes::Notes,
+    notes::{Notes, Verified},
     numbers::{self, Numbers},
     status,
     tenants::{self, Tenants},
@@ -23,6 +25,8 @@ use crate::{
 
 /// For how long nobody may send after a refresh that found the account unable to: two refreshes.
 const BLOCKED: Millis = Millis::from_secs(120);
+/// So often a much shorter list of tenants isn't believed: a wrong path reads like one without tenants.
+const DOUBTED: u32 = 2;
 /// Why a tenant is paused whose configuration set may not send.
 const SET_PAUSED: &str = "set_paused";
 
@@ -33,6 +37,8 @@ struct Found {
     counted: bool,
     /// Tenants whose parameter wasn't taken; `None` if none were handed in.
     invalid: Option<Vec<InvalidTenant>>,
+    /// Whether a list of tenants wasn't believed.
+    doubted: bool,
     tenants: Tenants,
 }
 
@@ -59,6 +65,9 @@ pub(crate) async fn refresh(
     let before = schedule.look().await.map_err(redis_failure)?;
     let mut notes = Notes::read(&before);
     let noted_generation = notes.verified.generation_ms;
+    // What the first call of this refresh has noted is gone.
+    let is_second = asked.is_final && asked.account.is_none() && asked.error.is_none();
+    let is_lost = is_second && notes.last.is_none();
     let found = find(control, asked, &before, &mut notes);
     note_refresh(asked, caller, &before, found.decision.as_ref(), &mut notes);
 
@@ -77,17 +86,31 @@ pub(crate) async fn refresh(
         budget: None,
         warnings: Vec::new(),
     };
+    unblock(schedule, &found, &before).await?;
+    if found.doubted {
+        done.warnings.push(
+            "much fewer tenants have parameters than before: the list is believed if it is the same in three refreshes in a row"
+                .to_owned(),
+        );
+    }
     let used = found.tenants.sets();
     let is_empty = !before.budget.contains_key("source");
-    done.pending = is_empty
-        && !asked.is_final
-        && notes.verified.is_incomplete(&used)
-        && notes.verified.waits(before.now);
-    if done.pending {
+    let never_told = is_lost || notes.tenants.is_none();
+    done.pending = never_told
+        || is_empty
+            && !asked.is_final
+            && notes.verified.is_incomplete(&used)
+            && notes.verified.waits(before.now);
+    if never_told {
+        // Who isn't known would be refused.
+        let warning = "nobody has told who has parameters since redis was emptied: the budget waits until that is known";
+        tracing::error!("{warning}");
+        done.warnings.push(warning.to_owned());
+    } else if done.pending {
         tracing::warn!("redis is empty: the budget waits until the configuration sets were read");
     } else {
         notes.verified.pending_since_ms = None;
-        write(control, &found.tenants, &before, &mut notes, &mut done).await?;
+        write(control, &found.tenants, &before, &notes, &mut done).await?;
     }
     let verify = if asked.is_final {
         Vec::new() // nothing more is read in this refresh
@@ -98,6 +121,10 @@ pub(crate) async fn refresh(
     let after = schedule.look().await.map_err(redis_failure)?;
     let generation = after.generation().map(|generation| generation.0);
     if done.budget.is_some() {
+        if !is_empty && before.generation() != after.generation() {
+            // Emptied meanwhile: what was counted and read is of a Redis that is no more.
+            (notes.count, notes.verified) = (None, Verified::default());
+        }
         notes.verified.generation_ms = generation;
     }
     let changes = notes.changes(&after);
@@ -160,9 +187,13 @@ fn find(control: &Control, asked: &Refresh, look: &Look, notes: &mut Notes) -> F
         let state = notes.count.map(|count| count.state());
         notes.count = Some(reconcile(state, &counts).into());
     }
+    let mut doubted = false;
     let invalid = asked.tenants.as_ref().map(|parameters| {
-        let (good, invalid) = tenants::taken(parameters, &notes.tenants);
-        notes.tenants = good;
+        let last = notes.tenants.take().unwrap_or_default();
+        let (good, invalid) = tenants::taken(parameters, &last);
+        doubted = last.len() > 1 && good.len() * 2 < last.len() && notes.shorter < DOUBTED;
+        notes.shorter = if doubted { notes.shorter + 1 } else { 0 };
+        notes.tenants = Some(if doubted { last } else { good });
         invalid
     });
     let today = Date::of(look.now);
@@ -170,7 +201,12 @@ fn find(control: &Control, asked: &Refresh, look: &Look, notes: &mut Notes) -> F
         decision,
         counted: provider.is_some(),
         invalid,
-        tenants: Tenants::of(&control.settings.tenants, &notes.tenants, today),
+        doubted,
+        tenants: Tenants::of(
+            &control.settings.tenants,
+            notes.tenants.as_ref().unwrap_or(&BTreeMap::new()),
+            today,
+        ),
     }
 }
 
@@ -249,12 +285,32 @@ async fn pause(
     Ok(paused)
 }
 
-/// Writes the configuration sets and the budget, where they differ. The sets come first: whoever can be booked has one.
+/// Lets mail go again that was kept back because the account couldn't send, if it can.
+async fn unblock(schedule: &Schedule, found: &Found, look: &Look) -> Result<(), Failure> {
+    const REASONS: [&str; 4] = [
+        "sending_disabled",
+        "shutdown",
+        "account_paused",
+        "suspended",
+    ];
+    let allowed = found
+        .decision
+        .is_some_and(|decision| decision.kept.is_none() && decision.sending == Sending::Allowed);
+    let is_blocked = look
+        .blocked()
+        .is_some_and(|(_, reason)| REASONS.contains(&reason));
+    if allowed && is_blocked && schedule.unblock(&REASONS).await.map_err(redis_failure)? {
+        tracing::info!("the account may send again");
+    }
+    Ok(())
+}
+
+/// Writes the configuration sets and the budget, where that differs. The sets come first: whoever can be booked has one.
 async fn write(
     control: &Control,
     tenants: &Tenants,
     look: &Look,
-    notes: &mut Notes,
+    notes: &Notes,
     done: &mut Done,
 ) -> Result<(), Failure> {
     let numbers = numbers::numbers(
@@ -266,15 +322,9 @@ async fn write(
         code: "bad_budget".to_owned(),
         message: format!("the settings make no budget, the last one stays: {error}"),
     })?;
-    let sets = tenants.by_name();
-    if notes.sets.as_ref() != Some(&sets) {
-        let of =
-            |(name, (_, set)): (&TenantName, &(_, Option<String>))| (name.clone(), set.clone());
-        let all: Vec<_> = tenants.0.iter().map(of).collect();
-        let written = control.schedule.write_sets(&all).await;
-        written.map_err(redis_failure)?;
-        notes.sets = Some(sets);
-    }
+    // Always: a Redis that was emptied since `look` has none.
+    let written = control.schedule.write_sets(&tenants.by_name()).await;
+    written.map_err(redis_failure)?;
     if tenants.0.is_empty() {
         done.warnings.push(
             "there are no tenants, nobody can send: set SENDSLOT_TENANTS, or give one a parameter"

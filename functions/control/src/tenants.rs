@@ -224,10 +224,10 @@ impl Tenants {
     }
 
     /// The configuration set of each.
-    pub(crate) fn by_name(&self) -> BTreeMap<String, Option<String>> {
+    pub(crate) fn by_name(&self) -> Vec<(TenantName, Option<String>)> {
         let tenants = self.0.iter();
         tenants
-            .map(|(name, (_, set))| (name.to_string(), set.clone()))
+            .map(|(name, (_, set))| (name.clone(), set.clone()))
             .collect()
     }
 

@@ -29,7 +29,7 @@ use crate::{
 
 /// Between two pages of parameters. SSM gives 40 of these a second to the whole account (AWS General Reference, "Systems Manager
 /// endpoints and quotas"), and a deployment reads parameters, too.
-const BETWEEN_PAGES: Duration = Duration::from_millis(100);
+const BETWEEN_PAGES: Duration = Duration::from_millis(50);
 /// The pauses before `control` is asked again that was busy. It wasn't started then, so the account isn't told it twice.
 const BUSY: [Duration; 3] = [
     Duration::from_millis(500),
@@ -89,6 +89,10 @@ pub(crate) async fn refresh(outside: &impl Outside, settings: &Settings, times: 
     let outcome = control(outside, told, asked, times).await;
     let rate = outcome.as_ref().ok().and_then(|refreshed| {
         let budget = refreshed.budget.as_ref()?;
+        // While nobody may send, batches say nothing of how long sending takes.
+        if refreshed.blocked_ms > 0 {
+            return None;
+        }
         budget.limit.parse::<Rate>().ok()
     });
     let scaled = match (&settings.scaling, rate) {

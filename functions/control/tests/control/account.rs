@@ -1,7 +1,7 @@
 //! The budget follows the account, and nothing else.
 
-use sendslot_domain::{Budget, Millis, Rate};
-use sendslot_schedule::{Booking, Claim, ScheduleError, Seed};
+use sendslot_domain::{Budget, Lane, Millis, Rate};
+use sendslot_schedule::{Ask, Booking, Claim, ScheduleError, Seed, Standing};
 use serde_json::{Value, json};
 
 use crate::rig::{MINUTE, Rig, account, settings, tenant};
@@ -208,7 +208,7 @@ async fn the_same_again_writes_nothing_but_that_it_was_said() {
     assert_ne!(rig.word("digest").await, digest);
     rig.refresh(json!({ "tenants": [] })).await;
     let sets = rig.hash("sets").await;
-    assert_eq!(sets.keys().collect::<Vec<_>>(), ["acme", "beta"]);
+    assert_eq!(sets.keys().collect::<Vec<_>>(), ["", "acme", "beta"]);
 }
 
 #[tokio::test]
@@ -336,5 +336,40 @@ async fn a_block_that_is_refreshed_has_no_gaps() {
             rig.pass(Millis(2_000)).await;
         }
         rig.pass(Millis(1_500 + late)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_quota_that_others_have_used_up_refuses_no_mail_for_good() {
+    let mut rig = Rig::new(&[]).await;
+    rig.refresh(json!({ "account": account(14.0, 50_000.0, 50_000) }))
+        .await;
+    let ask = Ask {
+        tenant: tenant("acme"),
+        cost: 50,
+        standing: Standing::New,
+    };
+    let booked = rig.schedule().book(Lane::Bulk, &[ask]).await.unwrap();
+    assert!(!matches!(booked[0], Booking::OverCap), "{booked:?}");
+}
+
+#[tokio::test]
+async fn an_account_that_may_send_again_is_not_kept_waiting() {
+    let mut rig = Rig::new(&[]).await;
+    rig.refresh(json!({ "account": account(14.0, 50_000.0, 0) }))
+        .await;
+    for (reason, ends) in [("suspended", true), ("daily_quota", false)] {
+        let longest = Millis(900_000);
+        rig.schedule()
+            .block(longest, longest, reason)
+            .await
+            .unwrap();
+        rig.follow(account(14.0, 50_000.0, 0)).await;
+        let claim = rig.claim("acme", 1).await;
+        assert_eq!(
+            matches!(claim, Claim::Go { .. }),
+            ends,
+            "{reason}: {claim:?}"
+        );
     }
 }

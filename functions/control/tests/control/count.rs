@@ -78,12 +78,12 @@ async fn an_answer_that_is_not_believed_has_no_count_to_believe() {
 }
 
 #[tokio::test]
-async fn a_quota_used_up_by_others_leaves_one() {
+async fn a_quota_used_up_by_others_leaves_room_for_any_one_message() {
     let mut rig = Rig::new(&[]).await;
     rig.refresh(json!({ "account": account(14.0, 200.0, 250) }))
         .await;
-    assert_eq!(rig.word("daily_quota").await, "1");
-    assert_eq!(rig.booked("acme", 10).await, 1);
+    assert_eq!(rig.word("daily_quota").await, "100");
+    assert_eq!(rig.booked("acme", 120).await, 100);
 }
 
 /// A bound of our own is one on what goes through the schedule: what others send doesn't count against it.

@@ -189,3 +189,102 @@ async fn notes_of_another_generation_are_not_believed() {
     assert_eq!(answer["verify"], json!(["acme-set", "beta-set"]));
     assert_eq!(answer["unscheduled"], 0);
 }
+
+#[tokio::test]
+async fn nobody_is_refused_because_nobody_told_who_there_is() {
+    let mut rig = Rig::new(&[]).await;
+    let gamma = json!([{ "name": "gamma", "settings": { "version": 1 } }]);
+    let healthy = account(14.0, 50_000.0, 0);
+    rig.refresh(json!({ "account": healthy, "tenants": gamma }))
+        .await;
+    rig.flush().await;
+    // The parameters can't be read in the minute in which Redis was emptied, nor in the next.
+    for _ in 0..5 {
+        rig.pass(Millis(60_000)).await;
+        let told = rig
+            .refresh(json!({ "account": healthy, "tenants": null, "final": true }))
+            .await;
+        assert_eq!(
+            (&told["pending"], &told["budget"]),
+            (&json!(true), &Value::Null)
+        );
+        let sets = rig.schedule().sets(&[tenant("gamma")]).await;
+        assert!(matches!(sets, Err(ScheduleError::NoBudget(_))), "{sets:?}");
+    }
+    rig.refresh(json!({ "account": healthy, "tenants": gamma }))
+        .await;
+    assert_eq!(
+        rig.schedule().sets(&[tenant("gamma")]).await.unwrap(),
+        [Some(None)]
+    );
+}
+
+#[tokio::test]
+async fn a_final_call_fills_no_redis_that_was_emptied_since_the_first() {
+    let mut rig = Rig::new(&[
+        ("SENDSLOT_LIMIT", "100/s"),
+        ("SENDSLOT_TENANTS", "acme=acme-set"),
+    ])
+    .await;
+    let first = rig
+        .refresh(json!({ "account": account(14.0, 200.0, 0) }))
+        .await;
+    assert_eq!(first["pending"], true);
+    rig.flush().await;
+    let sets = json!([{ "set": "acme-set", "sending": true }]);
+    let second = rig
+        .refresh(json!({ "tenants": null, "sets": sets, "final": true }))
+        .await;
+    assert_eq!(
+        (&second["pending"], &second["budget"]),
+        (&json!(true), &Value::Null)
+    );
+}
+
+#[tokio::test]
+async fn sets_are_there_again_though_only_they_were_lost() {
+    let mut rig = Rig::new(&[]).await;
+    rig.refresh(json!({ "account": account(14.0, 50_000.0, 0) }))
+        .await;
+    rig.lose("sets").await;
+    rig.follow(account(14.0, 50_000.0, 0)).await;
+    assert_eq!(
+        rig.schedule()
+            .sets(&[tenant("acme"), tenant("nobody")])
+            .await
+            .unwrap(),
+        [Some(None), None]
+    );
+}
+
+#[tokio::test]
+async fn a_list_that_has_lost_most_tenants_is_believed_when_it_is_said_three_times() {
+    let mut rig = Rig::new(&[]).await;
+    let many: Vec<Value> = (0..10)
+        .map(|n| json!({ "name": format!("tenant-{n}"), "settings": { "version": 1 } }))
+        .collect();
+    let healthy = account(14.0, 50_000.0, 0);
+    rig.refresh(json!({ "account": healthy, "tenants": many }))
+        .await;
+    for (told, known) in [
+        (0, true),
+        (0, true),
+        (10, true),
+        (4, true),
+        (4, true),
+        (4, false),
+    ] {
+        rig.pass(Millis(60_000)).await;
+        rig.refresh(json!({ "account": healthy, "tenants": many[..told] }))
+            .await;
+        let sets = rig.schedule().sets(&[tenant("tenant-9")]).await.unwrap();
+        assert_eq!(sets[0].is_some(), known, "{told}");
+    }
+    // One of two may go at once.
+    rig.refresh(json!({ "account": healthy, "tenants": many[..2] }))
+        .await;
+    assert!(rig.schedule().sets(&[tenant("tenant-2")]).await.unwrap()[0].is_none());
+    rig.refresh(json!({ "account": healthy, "tenants": many[..1] }))
+        .await;
+    assert!(rig.schedule().sets(&[tenant("tenant-1")]).await.unwrap()[0].is_none());
+}

@@ -21,7 +21,10 @@ async fn failure(rig: &Rig, request: &str) -> (String, String) {
 
 #[tokio::test]
 async fn what_is_no_request_is_answered_with_what_is_wrong() {
-    let rig = Rig::new(&[]).await;
+    let mut rig = Rig::new(&[]).await;
+    rig.refresh(json!({ "account": account(14.0, 50_000.0, 0) }))
+        .await;
+    let before = rig.everything().await;
     for (request, code, says) in [
         ("", "bad_request", "no JSON"),
         ("{\"action\": \"status\"", "bad_request", "line 1"),
@@ -110,8 +113,18 @@ async fn what_is_no_request_is_answered_with_what_is_wrong() {
             "{request}: {message:?} lacks {says:?}"
         );
     }
-    let keys: Vec<String> = rig.server.run(&["KEYS", "sendslot:{test}:*"]).await;
-    assert_eq!(keys, ["sendslot:{test}:clock"], "something was written");
+    assert_eq!(rig.everything().await, before, "something was written");
+}
+
+#[tokio::test]
+async fn while_nobody_knows_who_there_is_anybody_can_be_paused() {
+    let mut rig = Rig::new(&[]).await;
+    let gamma = json!({ "action": "pause", "tenant": "gamma", "reason": "x" });
+    rig.ask(gamma).await;
+    let tenants = json!([{ "name": "gamma", "settings": {} }]);
+    rig.refresh(json!({ "account": account(14.0, 50_000.0, 0), "tenants": tenants }))
+        .await;
+    assert!(matches!(rig.claim("gamma", 1).await, Claim::Paused { .. }));
 }
 
 #[tokio::test]
@@ -168,6 +181,8 @@ async fn a_paused_tenant_sends_nothing_until_it_is_resumed() {
 #[tokio::test]
 async fn a_paused_tenant_that_is_gone_can_be_resumed() {
     let mut rig = Rig::new(&[]).await;
+    rig.refresh(json!({ "account": account(14.0, 50_000.0, 0) }))
+        .await;
     rig.ask(json!({ "action": "pause", "tenant": "acme", "reason": "moving out" }))
         .await;
     rig.redeploy(&[("SENDSLOT_TENANTS", "beta")]);

@@ -22,6 +22,8 @@ pub(crate) struct Rig {
     pub(crate) now: Moment,
     claims: usize,
     pub(crate) metrics: Option<Metrics>,
+    /// Whether Redis has been told who has parameters: where a test says nothing of them, nobody has.
+    tenants_told: bool,
 }
 
 /// Settings of a deployment without a limit, with two tenants of which one has a configuration set, changed so.
@@ -65,6 +67,7 @@ impl Rig {
             now: START,
             claims: 0,
             metrics: None,
+            tenants_told: false,
         }
     }
 
@@ -85,6 +88,7 @@ impl Rig {
     /// Redis loses everything but the clock.
     pub(crate) async fn flush(&mut self) {
         self.clocked.flush().await.unwrap();
+        self.tenants_told = false;
         self.clocked.set(self.now).await.unwrap();
     }
 
@@ -99,6 +103,10 @@ impl Rig {
     /// A refresh with these fields.
     pub(crate) async fn refresh(&mut self, fields: Value) -> Value {
         let mut request = json!({ "action": "refresh", "caller": "test" });
+        if !self.tenants_told {
+            request["tenants"] = json!([]);
+            self.tenants_told = true;
+        }
         for (name, value) in fields.as_object().unwrap() {
             request[name] = value.clone();
         }
@@ -127,6 +135,24 @@ impl Rig {
         self.server
             .run(&["HGETALL", &format!("sendslot:{{test}}:{key}")])
             .await
+    }
+
+    /// All that Redis holds but the clock, by key.
+    pub(crate) async fn everything(&self) -> BTreeMap<String, Vec<u8>> {
+        let keys: Vec<String> = self.server.run(&["KEYS", "sendslot:{test}:*"]).await;
+        let mut all = BTreeMap::new();
+        for key in keys.into_iter().filter(|key| !key.ends_with(":clock")) {
+            let value = self.server.run(&["DUMP", &key]).await;
+            all.insert(key, value);
+        }
+        all
+    }
+
+    /// One key is gone.
+    pub(crate) async fn lose(&self, key: &str) {
+        let key = format!("sendslot:{{test}}:{key}");
+        let lost: u64 = self.server.run(&["DEL", &key]).await;
+        assert_eq!(lost, 1);
     }
 
     /// A word of the budget in Redis.

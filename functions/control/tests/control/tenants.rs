@@ -60,7 +60,10 @@ async fn a_parameter_goes_before_what_is_deployed_until_it_is_gone() {
     assert_eq!(rig.booked("acme", 50).await, 10);
     assert_eq!(rig.booked("gamma", 50).await, 50);
 
-    with(&mut rig, json!([])).await;
+    // Two that are gone at once are believed to be when it is said three times.
+    for _ in 0..3 {
+        with(&mut rig, json!([])).await;
+    }
     assert_eq!(numbers(&rig, "acme").await, Some([3.0, 0.0, 0.0]));
     assert_eq!(set(&rig, "acme").await, Some(Some("deployed-set".into())));
     assert_eq!(

@@ -30,6 +30,10 @@ pub const MOST: u32 = 1000;
 /// within the present second, so up to 1 s; and then goes one SES call, 0.2 s with its connection set up.
 pub const ASSUMED_DURATION: Millis = Millis(1200);
 
+/// The least that is believed of a measured mean: half a second of waiting within the second, and a call of SES. Less is of
+/// batches that sent nothing, while the account was blocked for example, and would leave too few for when it isn't any more.
+pub const LEAST_DURATION: Millis = Millis(600);
+
 /// 1.3 as a fraction: traffic is uneven within the minute over which means are taken, and a new environment starts cold.
 const MARGIN: (u128, u128) = (13, 10);
 
@@ -40,7 +44,7 @@ pub struct Load {
     pub rate: Rate,
     /// Messages in a batch, as measured: their mean. `None`, below 1 and no number count as 1, the worst.
     pub batch: Option<f64>,
-    /// How long an invocation takes, as measured: their mean. `None` is [`ASSUMED_DURATION`].
+    /// How long an invocation takes, as measured: their mean, [`LEAST_DURATION`] at least. `None` is [`ASSUMED_DURATION`].
     pub duration: Option<Millis>,
     /// The function's reserved concurrency, which all lanes' mappings share; `None` is none.
     pub reserved: Option<u32>,
@@ -56,7 +60,8 @@ pub fn wanted(load: &Load) -> u32 {
         duration,
         reserved,
     } = *load;
-    let duration = u128::from(duration.unwrap_or(ASSUMED_DURATION).0);
+    let duration = duration.map_or(ASSUMED_DURATION, |measured| measured.max(LEAST_DURATION));
+    let duration = u128::from(duration.0);
     // rate [1/s] × duration [ms] × margin ÷ batch [1/1000]: the thousands cancel out.
     let above = u128::from(rate.num()) * duration * MARGIN.0;
     let below = u128::from(rate.den()) * MARGIN.1 * thousandths(batch);
@@ -162,7 +167,7 @@ mod tests {
                 reserved: None,
             };
             let made = f64::from(wanted(&load));
-            let seconds = ms.map_or(1.2, |ms| f64::from(ms) / 1000.0);
+            let seconds = ms.map_or(1.2, |ms| f64::from(ms.max(600)) / 1000.0);
             let busy = f64::from(rate) / 100.0 / batch.unwrap_or(1.0).max(1.0) * seconds * 1.3;
             prop_assert!((2.0..=1000.0).contains(&made));
             prop_assert!(made >= busy.min(1000.0) - 1e-6, "{made} for {busy}");

@@ -2,7 +2,7 @@
 //!
 //! # Layout
 //! - [`Schedule`]: the commands, one round trip each: seed, book, release, pause, resume, claim,
-//!   renew, commit, slow, block, look, note,
+//!   renew, commit, slow, block, unblock, look, note,
 //!   sets, set.
 //! - [`Login`]: where the user and password of a connection come from, if not from the URL.
 //! - [`Keys`]: every key there is. All carry the budget's hash tag, so they share one cluster slot.

@@ -126,7 +126,7 @@ impl Schedule {
     /// Which configuration set each of these tenants' mail goes through: `None` where the tenant isn't known, `Some(None)` where it has none.
     ///
     /// # Errors
-    /// When Redis can't be reached.
+    /// When Redis can't be reached, or was emptied and not filled again ([`ScheduleError::NoBudget`]).
     pub async fn sets(
         &self,
         tenants: &[TenantName],

@@ -23,6 +23,7 @@ pub(crate) struct Scripts {
     pub(crate) commit: Named,
     pub(crate) look: Named,
     pub(crate) note: Named,
+    pub(crate) unblock: Named,
     pub(crate) sets: Named,
     pub(crate) set: Named,
 }
@@ -45,6 +46,7 @@ impl Scripts {
             claim: named("claim", include_str!("lua/claim.lua")),
             commit: named("commit", include_str!("lua/commit.lua")),
             look: named("look", include_str!("lua/look.lua")),
+            unblock: named("unblock", include_str!("lua/unblock.lua")),
             note: named("note", include_str!("lua/note.lua")),
             sets: named("sets", include_str!("lua/sets.lua")),
             set: named("set", include_str!("lua/set.lua")),

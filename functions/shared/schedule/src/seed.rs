@@ -83,6 +83,20 @@ impl Schedule {
         Named::call(&call, &self.connection, &self.keys.budget).await
     }
 
+    /// Ends a block for one of these reasons. Answers whether there was one.
+    ///
+    /// # Errors
+    /// When Redis can't be reached.
+    pub async fn unblock(&self, reasons: &[&str]) -> Result<bool, ScheduleError> {
+        let mut call = self.scripts.unblock.prepare();
+        call.key(&self.keys.budget);
+        for reason in reasons {
+            call.arg(*reason);
+        }
+        let ended: u8 = Named::call(&call, &self.connection, &self.keys.budget).await?;
+        Ok(ended == 1)
+    }
+
     /// Lets nobody send or book for `length`, or twice as long as the last time if that is just over and was for the same
     /// reason (a word), up to `longest`. Answers with how long that is yet.
     ///

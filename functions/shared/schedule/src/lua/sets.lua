@@ -2,12 +2,18 @@
 --
 -- Guarantee: atomic; tenants that aren't named are no longer there.
 --
--- KEYS[1]  sets  hash  tenant -> configuration set of the provider; empty: none
+-- KEYS[1]  sets  hash  tenant -> configuration set of the provider; empty: none. The field with no name holds
+--                      a digest of all, and is there without tenants, too
 -- ARGV     tenant, set, …
 --
--- Returns nothing of meaning.
+-- Returns 1 if anything was written, else 0: it was the same.
 
+local digest = redis.sha1hex(table.concat(ARGV, '|'))
+if redis.call('HGET', KEYS[1], '') == digest then
+  return 0
+end
 redis.call('DEL', KEYS[1])
+redis.call('HSET', KEYS[1], '', digest)
 for i = 1, #ARGV, 2000 do
   redis.call('HSET', KEYS[1], unpack(ARGV, i, math.min(i + 1999, #ARGV)))
 end
