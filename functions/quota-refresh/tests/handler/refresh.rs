@@ -93,7 +93,7 @@ async fn a_list_of_tenants_that_is_not_whole_is_none() {
         let asked = world.state().asked.clone();
         assert_eq!((asked.len(), &asked[0]["tenants"]), (1, &Value::Null));
         assert_eq!(asked[0]["account"]["max_send_rate"], 14.0);
-        assert!(handled.took < Duration::from_secs(17), "{:?}", handled.took);
+        assert!(handled.took < Duration::from_secs(32), "{:?}", handled.took);
     }
 }
 
