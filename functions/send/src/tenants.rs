@@ -17,7 +17,7 @@ use tracing::warn;
 use crate::{batch::failure, ports::Sets};
 
 /// How long it is good for that a tenant is known.
-const KNOWN_FOR: Duration = Duration::from_secs(60);
+const KNOWN_FOR: Duration = Duration::from_mins(1);
 /// How long it is good for that one isn't: somebody may just be setting it up.
 const UNKNOWN_FOR: Duration = Duration::from_secs(5);
 /// The longest that asking may take.
