@@ -86,6 +86,29 @@ impl Adaptive {
         self.slowed.map_or(FACTOR_ONE, |slowed| slowed.factor)
     }
 
+    /// The budget's rate falls from one to another, recipients a second: what was measured under the old one holds on, as
+    /// far as the new one goes. Of a higher one the same part may be used.
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "small numbers; the same arithmetic as in Lua"
+    )]
+    pub fn rescale(&mut self, from: f64, to: f64) {
+        let scaled = |factor: u64| {
+            let scaled = (factor as f64 * from / to) as u64;
+            factor.max(scaled.min(FACTOR_ONE))
+        };
+        let Some(slowed) = &mut self.slowed else {
+            return;
+        };
+        slowed.factor = scaled(slowed.factor);
+        slowed.uncut = slowed.uncut.map(scaled);
+        if slowed.factor >= FACTOR_ONE {
+            self.slowed = None;
+        }
+    }
+
     /// So many recipients that were granted then were refused as too many.
     pub fn refuse(&mut self, now: Moment, granted: Moment, recipients: u64) {
         *self.refused.entry(granted.0 / 100).or_default() += recipients;

@@ -104,8 +104,18 @@ impl Guard {
         reason = "a rate's numbers are below 2^53"
     )]
     pub fn full_rate(&self) -> f64 {
+        self.full_rate_per_tick() * GUARD_TICKS as f64
+    }
+
+    /// The same by tick.
+    #[must_use]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "a rate's numbers are below 2^53"
+    )]
+    pub fn full_rate_per_tick(&self) -> f64 {
         let (rate, ticks) = (self.budget.guard_rate(), GUARD_TICKS as f64);
-        rate.num() as f64 / (rate.den() as f64 * ticks) * ticks
+        rate.num() as f64 / (rate.den() as f64 * ticks)
     }
 
     /// The first tenth of a second of which the guard still knows all that went.

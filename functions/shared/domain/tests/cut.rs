@@ -87,8 +87,12 @@ impl Seen {
 }
 
 fn budget() -> Budget {
+    budget_of("100")
+}
+
+fn budget_of(limit: &str) -> Budget {
     Budget::new(Settings {
-        limit: "100".parse().unwrap(),
+        limit: limit.parse().unwrap(),
         headroom: "0.98".parse().unwrap(),
         guard: "0.99".parse().unwrap(),
         burst: None,
@@ -257,5 +261,23 @@ fn a_refusal_in_a_gap_hides_nothing_of_the_rate() {
         } else {
             assert!(is.abs_diff(expected) < 30, "{at}: {is}, not {expected}");
         }
+    }
+}
+
+/// Sixty of a hundred were allowed, and then the account itself says sixty: that is no reason to go at 36.
+#[test]
+fn a_rate_that_falls_takes_nothing_of_what_was_measured() {
+    let (mut adaptive, mut guard) = (Adaptive::default(), Guard::new(budget()));
+    adaptive.refuse(START, START, 1);
+    adaptive.recover(START + Millis(2000), &guard);
+    assert_eq!(adaptive.factor(), 512);
+    let mut to = |limit: &str, guard: &mut Guard| {
+        let before = guard.full_rate_per_tick();
+        guard.set_budget(budget_of(limit));
+        adaptive.rescale(before, guard.full_rate_per_tick());
+        adaptive.factor()
+    };
+    for (limit, factor) in [("80", 640), ("160", 640), ("100", 1024), ("50", 1024)] {
+        assert_eq!(to(limit, &mut guard), factor, "{limit}");
     }
 }

@@ -212,7 +212,10 @@ impl World {
                 .into(),
         };
         self.clocked.schedule.seed(&seed).await.unwrap();
+        let before = self.model.full_rate_per_tick();
         self.model.set_budget(budget);
+        self.adaptive
+            .rescale(before, self.model.full_rate_per_tick());
         self.budget = budget;
     }
 

@@ -6,7 +6,7 @@
 --
 -- KEYS[1]  budget    hash  "book" and "claim": what those scripts run on, packed as big-endian doubles;
 --                          "tenant:<name>": each known tenant's settings, packed likewise; "factor", "slowed", "refused" and "blocked", as
---                          slow.lua and block.lua write them, are kept; "generation" (ms): when Redis was last found empty, kept likewise;
+--                          slow.lua and block.lua write them, are kept, the factor in proportion when the rate falls; "generation" (ms): when Redis was last found empty, kept likewise;
 --                          "epoch": the rate (recipients/s) and the time (ms) at which searches last began anew, packed;
 --                          "source"; "digest": the one given; and the settings in words, for people
 -- KEYS[2]  schedule  hash  as in book.lua
@@ -19,10 +19,10 @@
 -- Returns 1 if anything was written, else 0.
 
 local call, pack_numbers, unpack_numbers = redis.call, struct.pack, struct.unpack
-local EPOCH, MOVED = 60000, 10
+local EPOCH, MOVED, ONE = 60000, 10, 1024
 
 local source, digest = ARGV[1], ARGV[2]
-local held = call('HMGET', KEYS[1], 'source', 'digest', 'book', 'epoch')
+local held = call('HMGET', KEYS[1], 'source', 'digest', 'book', 'epoch', 'claim')
 if source == 'deploy' and held[1] and held[1] ~= source then
   return 0
 end
@@ -71,6 +71,24 @@ if changed then
   end
   local kept = { 'factor', 'slowed', 'refused', 'blocked', 'epoch', 'generation' }
   local values = call('HMGET', KEYS[1], unpack(kept))
+  if values[1] and held[5] then
+    -- The factor is one of the old rate: what that came to may go on, and no less. A higher rate it is a part of as before.
+    local old_num, old_den = unpack_numbers('>dd', held[5])
+    local new_num, new_den = unpack_numbers('>dd', claim)
+    local function scaled(factor)
+      return math.max(factor, math.min(ONE, math.floor(factor * (old_num / old_den) / (new_num / new_den))))
+    end
+    local factor = scaled(tonumber(values[1]))
+    local cut, raised, uncut, settled = string.match(values[2] or '', '^(%d+)|(%d+)|(%d+)|(%d+)$')
+    if factor >= ONE then
+      values[1], values[2] = false, false
+    else
+      values[1] = string.format('%.0f', factor)
+      if cut then
+        values[2] = string.format('%s|%s|%.0f|%s', cut, raised, scaled(tonumber(uncut)), settled)
+      end
+    end
+  end
   for i = 1, #kept do
     if values[i] then
       fields[#fields + 1] = kept[i]
