@@ -50,6 +50,10 @@ impl Control {
             }),
             Request::Pause(asked) => self.pause(asked, &caller).await.map(|done| answer(&done)),
             Request::Resume(asked) => self.resume(asked, &caller).await.map(|done| answer(&done)),
+            Request::Replay(_) | Request::Release(_) | Request::Suppress(_) => Err(Failure {
+                code: "unknown_action".to_owned(),
+                message: format!("{action}: not there yet"),
+            }),
             Request::Status(_) => status::status(&self.schedule)
                 .await
                 .map(|done| answer(&done)),
@@ -80,20 +84,22 @@ impl Control {
         if let Some(pause) = standing.filter(|pause| pause.until.is_none()) {
             tracing::info!(%tenant, caller, reason, since_ms = pause.since.0, "is paused already");
             return Ok(Paused {
-                tenant: tenant.to_string(),
+                tenants: vec![tenant.to_string()],
                 already: true,
                 since_ms: pause.since.0,
                 reason: pause.reason.clone(),
+                ..Paused::default()
             });
         }
         let paused = self.schedule.pause(&tenant, None, reason).await;
         paused.map_err(redis_failure)?;
         tracing::warn!(%tenant, caller, reason, "paused");
         Ok(Paused {
-            tenant: tenant.to_string(),
+            tenants: vec![tenant.to_string()],
             already: false,
             since_ms: look.now.0,
             reason: reason.to_owned(),
+            ..Paused::default()
         })
     }
 
@@ -105,6 +111,7 @@ impl Control {
         Ok(Resumed {
             tenant: tenant.to_string(),
             was_paused,
+            ..Resumed::default()
         })
     }
 

@@ -158,6 +158,7 @@ pub(crate) async fn refresh(
         blocked: blocked.map(|(_, reason)| reason.to_owned()),
         invalid_tenants: found.invalid.unwrap_or_default(),
         paused: done.paused,
+        walk: None,
         warnings: done.warnings,
     };
     Ok((refreshed, metrics))
@@ -323,7 +324,7 @@ async fn write(
         message: format!("the settings make no budget, the last one stays: {error}"),
     })?;
     // Always: a Redis that was emptied since `look` has none.
-    let written = control.schedule.write_sets(&tenants.by_name()).await;
+    let written = control.schedule.write_tenants(&tenants.by_name()).await;
     written.map_err(redis_failure)?;
     if tenants.0.is_empty() {
         done.warnings.push(

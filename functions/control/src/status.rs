@@ -46,6 +46,7 @@ pub(crate) async fn status(schedule: &Schedule) -> Result<Status, Failure> {
             reason: reason.to_owned(),
         }),
         paused: paused(&look),
+        tenants: Vec::new(),
         generation_ms: look.generation().map(|generation| generation.0),
         last_refresh: notes.last,
     })

@@ -8,6 +8,7 @@ use sendslot_domain::{
     window::Caps,
 };
 use sendslot_runtime::{
+    TenantSettings,
     control::{InvalidTenant, TenantParameter},
     settings::Tenant as Deployed,
 };
@@ -223,11 +224,17 @@ impl Tenants {
             .collect()
     }
 
-    /// The configuration set of each.
-    pub(crate) fn by_name(&self) -> Vec<(TenantName, Option<String>)> {
+    /// What the other functions must know of each, as JSON.
+    pub(crate) fn by_name(&self) -> Vec<(TenantName, String)> {
         let tenants = self.0.iter();
         tenants
-            .map(|(name, (_, set))| (name.clone(), set.clone()))
+            .filter_map(|(name, (_, set))| {
+                let settings = TenantSettings {
+                    configuration_set: set.clone(),
+                    ..TenantSettings::default()
+                };
+                Some((name.clone(), settings.to_json().ok()?))
+            })
             .collect()
     }
 

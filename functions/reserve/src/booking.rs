@@ -40,6 +40,7 @@ impl Undone {
             Booking::Wait(_)
             | Booking::UnknownTenant
             | Booking::OverCap
+            | Booking::Paused
             | Booking::Left
             | Booking::Blocked(_) => {}
         }

@@ -503,6 +503,7 @@ fn refuse(index: usize, incoming: Incoming, refusal: Refusal, bag: &mut Mailbag,
             Attribute::text(DETAIL, refusal.to_string()),
             Attribute::number(FIRST_SEEN, incoming.first_seen.0),
         ],
+        group: None,
     };
     let slip = Slip {
         index,
@@ -532,6 +533,10 @@ fn pack(lane: Lane, ready: Ready, booking: &Booking, bag: &mut Mailbag, done: &m
         }
         Booking::UnknownTenant => refuse(index, incoming, Refusal::UnknownTenant, bag, done),
         Booking::OverCap => refuse(index, incoming, Refusal::OverCap, bag, done),
+        Booking::Paused => {
+            let failure = Failure::Schedule("its tenant is paused".to_owned());
+            done.push((index, Outcome::Failed(failure)));
+        }
         Booking::Left => {
             let failure = Failure::Schedule("it left its line and never asked to".to_owned());
             done.push((index, Outcome::Failed(failure)));
@@ -564,6 +569,7 @@ fn pack(lane: Lane, ready: Ready, booking: &Booking, bag: &mut Mailbag, done: &m
                         body,
                         delay_seconds: seconds(delay),
                         attributes: Vec::new(),
+                        group: None,
                     };
                     let slip = Slip {
                         index,
@@ -603,6 +609,7 @@ fn waiting(
         body: incoming.text,
         delay_seconds: seconds(delay),
         attributes,
+        group: None,
     };
     let slip = Slip {
         index,

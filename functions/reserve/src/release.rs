@@ -280,11 +280,12 @@ impl<B: Book, Q: SendBatch, S: Parked> Reserve<B, Q, S> {
                 }
                 Booking::Wait(wait) => wait.delay,
                 Booking::Blocked(left) => *left,
-                Booking::UnknownTenant | Booking::OverCap | Booking::Left => {
+                Booking::UnknownTenant | Booking::OverCap | Booking::Paused | Booking::Left => {
                     tracing::error!(send_id = %key.send_id, ?booking, "a parked mail gets no slot");
                     done.refuse(match booking {
                         Booking::UnknownTenant => Refusal::UnknownTenant.code(),
                         Booking::OverCap => Refusal::OverCap.code(),
+                        Booking::Paused => Refusal::Paused.code(),
                         _ => "no_slot",
                     });
                     continue;
@@ -362,5 +363,6 @@ fn message(
         body: envelope.to_json()?,
         delay_seconds: seconds(slot.delay.min(MAX_DELAY)),
         attributes: Vec::new(),
+        group: None,
     })
 }

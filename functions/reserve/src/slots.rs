@@ -89,6 +89,7 @@ fn outcome(booking: &Booking) -> Outcome {
         Booking::Wait(wait) => Outcome::RetryAfter { delay: wait.delay },
         Booking::Blocked(left) => Outcome::RetryAfter { delay: *left },
         Booking::UnknownTenant => Outcome::Refused(Refusal::UnknownTenant),
+        Booking::Paused => Outcome::Refused(Refusal::Paused),
         Booking::OverCap => Outcome::Refused(Refusal::OverCap),
         Booking::Left => {
             let why = "it was in no line and left one".to_owned();

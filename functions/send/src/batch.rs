@@ -703,6 +703,16 @@ where
             Booking::Blocked(left) => return self.blocked(message, left, old),
             Booking::UnknownTenant => return self.unknown_tenant(message, old),
             Booking::OverCap => return self.over_cap(message, old),
+            Booking::Paused => {
+                self.metrics.count("Paused", 1);
+                message.envelope.cells = Vec::new();
+                let fate = Fate::Park {
+                    envelope: Box::new(message.envelope),
+                    reason: Reason::Paused,
+                    unused: old,
+                };
+                return self.settled.push((message.record, fate));
+            }
             // Not to [`Standing::Again`].
             Booking::Left => return self.settled.push((message.record, Fate::Keep)),
         };
@@ -716,6 +726,7 @@ where
                     body,
                     delay_seconds: delay_seconds(Millis(delay.max(not_before).0 + up_to(spread).0)),
                     attributes: Vec::new(),
+                    group: None,
                 },
                 count,
                 unused: old,

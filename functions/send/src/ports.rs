@@ -5,7 +5,7 @@ use std::future::Future;
 
 use sendslot_domain::{Lane, Millis, Moment, TenantName, outcome::Outcome};
 use sendslot_mail::Envelope;
-use sendslot_runtime::{Queue, Seeded};
+use sendslot_runtime::{Queue, Seeded, TenantSettings};
 use sendslot_schedule::{Ask, Booking, Claim, ClaimAsk, End, ScheduleError, Terms, Unused};
 
 /// The right to send.
@@ -158,8 +158,11 @@ impl Sets for Seeded {
         &self,
         tenants: &[TenantName],
     ) -> Result<Vec<Option<Option<String>>>, ScheduleError> {
-        self.call(|schedule| async move { schedule.sets(tenants).await })
-            .await
+        let told = self
+            .call(|schedule| async move { schedule.tenants(tenants).await })
+            .await?;
+        let set = |text: String| TenantSettings::from_json(&text).ok()?.configuration_set;
+        Ok(told.into_iter().map(|text| text.map(set)).collect())
     }
 }
 

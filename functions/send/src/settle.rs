@@ -120,6 +120,7 @@ impl<R, P, Q: SendBatch + Visibility, B: Parking> Batch<'_, R, P, Q, B> {
                     body,
                     delay_seconds: delay_seconds(delay),
                     attributes: Vec::new(),
+                    group: None,
                 },
                 count,
                 unused,
@@ -236,6 +237,7 @@ fn dead_letter(body: String, reason: &'static str, detail: String) -> queue::Mes
         body,
         delay_seconds: 0,
         attributes,
+        group: None,
     }
 }
 

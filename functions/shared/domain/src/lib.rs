@@ -13,6 +13,8 @@
 //! - [`account`]: what the provider says the account may send, and whether to believe it.
 //! - [`warm_up`]: a tenant's cap by the day since it began to warm up.
 //! - [`reconcile`]: the provider's count of a day against ours, so what was sent past the schedule.
+//! - [`reputation`]: when a tenant's bounces and complaints are too many.
+//! - [`suppression`]: whom nobody may be sent to.
 //! - [`concurrency`]: how many batches may be worked on at once, by Little's law.
 
 pub mod account;
@@ -24,7 +26,9 @@ pub mod lane;
 pub mod line;
 pub mod outcome;
 pub mod reconcile;
+pub mod reputation;
 pub mod schedule;
+pub mod suppression;
 pub mod tenant;
 pub mod units;
 pub mod warm_up;

@@ -2,6 +2,8 @@
 //! `"Shop, Inc." <user@example.com>`.
 
 use email_address::{EmailAddress, Options};
+use sendslot_domain::suppression::AddressDigest;
+use sha2::{Digest, Sha256};
 
 /// What is wrong with an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -26,6 +28,20 @@ pub enum AddressError {
     /// No address at all.
     #[error("no address: write user@example.com or Name <user@example.com>")]
     Syntax,
+}
+
+/// An address beyond recognition, with or without a display name and whatever its case. Lower case, as mailboxes that differ by case alone
+/// are unknown in practice, and a suppressed one must not be reached by spelling it differently.
+#[must_use]
+pub fn digest(text: &str) -> AddressDigest {
+    let address = match text.strip_suffix('>') {
+        None => text,
+        Some(inner) => inner.rsplit_once('<').map_or(inner, |(_, address)| address),
+    };
+    let digest = Sha256::digest(address.trim().to_lowercase());
+    let mut half = [0; 16];
+    half.copy_from_slice(&digest[..16]);
+    AddressDigest(half)
 }
 
 /// Checks one address.

@@ -18,6 +18,7 @@ mod address;
 mod json;
 mod wire;
 
+pub use address::digest;
 pub use envelope::{Envelope, EnvelopeError};
 pub use mail::{Content, Header, Mail, Raw, Simple, Template};
 pub use refusal::Refusal;

@@ -54,6 +54,9 @@ pub enum Refusal {
     /// The budget has no such tenant.
     #[error("/tenant: unknown to this budget: correct it, or deploy the tenant first")]
     UnknownTenant,
+    /// The tenant may send nothing, and nothing of the mail is here that could be kept for it.
+    #[error("/tenant: paused: ask again when it is resumed")]
+    Paused,
     /// The lane is neither of the two.
     #[error("/lane: unknown lane: use \"priority\" or \"bulk\", or leave it out")]
     UnknownLane,
@@ -150,6 +153,7 @@ impl Refusal {
             Self::Conflict => "conflict",
             Self::BadTenant(_) => "bad_tenant",
             Self::UnknownTenant => "unknown_tenant",
+            Self::Paused => "paused",
             Self::UnknownLane => "unknown_lane",
             Self::WrongLane { .. } => "wrong_lane",
             Self::BadAddress { .. } => "bad_address",

@@ -7,6 +7,8 @@
 //! - Times are milliseconds since the Unix epoch on the Redis clock (`…_ms`), rates are texts such as `11.2/s`, counts are
 //!   recipients.
 
+use std::collections::BTreeMap;
+
 use sendslot_domain::account::{self, Enforcement};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -24,6 +26,12 @@ pub enum Request {
     Pause(Pause),
     /// Let a tenant send again. Answered by [`Resumed`].
     Resume(Resume),
+    /// Have parked mail go again. Answered by [`Replayed`].
+    Replay(Replay),
+    /// Release parked mail. Answered by [`Released`].
+    Release(Release),
+    /// Take in whom nobody may be sent to. Answered by [`Suppressed`].
+    Suppress(Suppress),
     /// Say what there is. Answered by [`Status`].
     Status(Ask),
 }
@@ -33,11 +41,13 @@ pub enum Request {
 pub enum RequestError {
     /// No JSON, or something that isn't an object with an `action`.
     #[error(
-        "not a request: {0}; give an object with \"action\": \"refresh\", \"pause\", \"resume\" or \"status\""
+        "not a request: {0}; give an object with \"action\": \"refresh\", \"pause\", \"resume\", \"replay\", \"release\", \"suppress\" or \"status\""
     )]
     Shape(String),
     /// An action that isn't known.
-    #[error("unknown action {0:?}: give \"refresh\", \"pause\", \"resume\" or \"status\"")]
+    #[error(
+        "unknown action {0:?}: give \"refresh\", \"pause\", \"resume\", \"replay\", \"release\", \"suppress\" or \"status\""
+    )]
     Action(String),
     /// A field that is missing or of another type.
     #[error("{action}: {problem}")]
@@ -85,6 +95,9 @@ impl Request {
             "refresh" => read(&action, value).map(Self::Refresh),
             "pause" => read(&action, value).map(Self::Pause),
             "resume" => read(&action, value).map(Self::Resume),
+            "replay" => read(&action, value).map(Self::Replay),
+            "release" => read(&action, value).map(Self::Release),
+            "suppress" => read(&action, value).map(Self::Suppress),
             "status" => read(&action, value).map(Self::Status),
             _ => Err(RequestError::Action(action)),
         }
@@ -97,6 +110,9 @@ impl Request {
             Self::Refresh(_) => "refresh",
             Self::Pause(_) => "pause",
             Self::Resume(_) => "resume",
+            Self::Replay(_) => "replay",
+            Self::Release(_) => "release",
+            Self::Suppress(_) => "suppress",
             Self::Status(_) => "status",
         }
     }
@@ -108,6 +124,9 @@ impl Request {
             Self::Refresh(refresh) => &refresh.caller,
             Self::Pause(pause) => &pause.caller,
             Self::Resume(resume) => &resume.caller,
+            Self::Replay(replay) => &replay.caller,
+            Self::Release(release) => &release.caller,
+            Self::Suppress(suppress) => &suppress.caller,
             Self::Status(status) => &status.caller,
         };
         let caller = caller.as_deref().filter(|caller| !caller.is_empty());
@@ -202,26 +221,105 @@ pub struct SetSwitch {
     pub sending: bool,
 }
 
-/// A request to pause a tenant.
+/// A request to pause tenants: exactly one of `tenant`, `configuration_set` and `account` says whom.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pause {
-    /// The tenant.
+    /// The tenant; empty if another field says whom.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub tenant: String,
+    /// All tenants whose mail goes through this configuration set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub configuration_set: Option<String>,
+    /// Everyone, since the account's sending was switched off: for two minutes, and for as long as refreshes find it off.
+    #[serde(default)]
+    pub account: bool,
     /// Why, for people: 1 to 200 characters.
     pub reason: String,
+    /// Whether the caller has switched the configuration set off already.
+    #[serde(default)]
+    pub switched: bool,
     /// Who asks.
     #[serde(default)]
     pub caller: Option<String>,
 }
 
-/// A request to let a tenant send again.
+/// A request to let a tenant send again, its parked mail first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resume {
     /// The tenant.
     pub tenant: String,
+    /// How fast its parked mail goes, such as `20/s`; nothing is a quarter of what may be sent.
+    #[serde(default)]
+    pub rate: Option<String>,
     /// Who asks.
     #[serde(default)]
     pub caller: Option<String>,
+}
+
+/// A request to have parked mail go again of those tenants that may send: the oldest first, each tenant's at its rate.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Replay {
+    /// One tenant only.
+    pub tenant: Option<String>,
+    /// For how long to go on, at most 50 s; nothing is 50 s.
+    pub seconds: Option<u64>,
+    /// Who asks.
+    pub caller: Option<String>,
+}
+
+/// A request to release a tenant's oldest parked mail as fast as there are slots.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Release {
+    /// The tenant.
+    pub tenant: String,
+    /// `paused` or `uncertain`; nothing is `paused`.
+    #[serde(default)]
+    pub reason: Option<String>,
+    /// How many mails, 1 to 1,000; nothing is 100.
+    #[serde(default)]
+    pub most: Option<usize>,
+    /// What the last answer gave.
+    #[serde(default)]
+    pub after: Option<String>,
+    /// Who asks.
+    #[serde(default)]
+    pub caller: Option<String>,
+}
+
+/// A page of SES's suppression list.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Suppress {
+    /// Whom nobody may be sent to.
+    pub entries: Vec<SuppressedAddress>,
+    /// What [`Walk`] this page is of.
+    pub walk: Walk,
+    /// What names the page after this one; nothing if it was the last.
+    pub next: Option<String>,
+    /// Who asks.
+    pub caller: Option<String>,
+}
+
+/// Somebody whom nobody may be sent to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SuppressedAddress {
+    /// [`sendslot_domain::suppression::AddressDigest`], in hexadecimal digits.
+    pub digest: String,
+    /// `bounce` or `complaint`.
+    pub cause: String,
+}
+
+/// One reading of SES's suppression list, page by page, over as many refreshes as it takes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Walk {
+    /// When it began: this tells it from others.
+    pub began_ms: u64,
+    /// It is of those that were added since then; nothing is of all.
+    pub since_ms: Option<u64>,
+    /// What names its next page; nothing is its first.
+    pub token: Option<String>,
 }
 
 /// A request with nothing to say.
@@ -308,6 +406,8 @@ pub struct Refreshed {
     pub invalid_tenants: Vec<InvalidTenant>,
     /// Tenants that were paused because their configuration set may not send.
     pub paused: Vec<String>,
+    /// Which reading of SES's suppression list is to go on; nothing if none is due.
+    pub walk: Option<Walk>,
     /// What an operator should know: settings that were cut, for example.
     pub warnings: Vec<String>,
 }
@@ -355,24 +455,88 @@ pub struct InvalidTenant {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Paused {
-    /// The tenant.
-    pub tenant: String,
-    /// Whether it was paused before, until resumed: then that pause stands, with its reason.
+    /// Who is paused now; nobody where the account was.
+    pub tenants: Vec<String>,
+    /// Whether all of them were paused before, until resumed: then those pauses stand, with their reasons.
     pub already: bool,
     /// Since when.
     pub since_ms: u64,
     /// Why.
     pub reason: String,
+    /// Configuration sets that could not be switched off: SES lets mail through them that we didn't hold back.
+    pub not_switched: Vec<String>,
 }
 
 /// What came of a [`Resume`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Resumed {
     /// The tenant.
     pub tenant: String,
     /// Whether it was paused.
     pub was_paused: bool,
+    /// How fast its parked mail goes, recipients per second.
+    pub rate: f64,
+}
+
+/// What came of a [`Replay`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Replayed {
+    /// Each tenant that has parked mail, paused or not.
+    pub tenants: Vec<ReplayedTenant>,
+    /// How old the oldest parked mail is, of whatever reason; 0 if there is none.
+    pub oldest_seconds: u64,
+}
+
+/// What came of a [`Replay`] for one tenant.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ReplayedTenant {
+    /// The tenant.
+    pub tenant: String,
+    /// Whether it may not send: nothing was released then.
+    pub paused: bool,
+    /// Mails that are on their send queue now.
+    pub released: usize,
+    /// Mails that had expired: they have ended.
+    pub expired: usize,
+    /// Mails that stay parked, since they can't be released as they are.
+    pub refused: usize,
+    /// Whether more is parked that a replay may release.
+    pub left: bool,
+}
+
+/// What came of a [`Release`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Released {
+    /// Mails that are on their send queue now.
+    pub released: usize,
+    /// Mails that had expired: they have ended.
+    pub expired: usize,
+    /// Mails that were looked at and stay parked, since they can't be released as they are.
+    pub refused: usize,
+    /// Why: how many, by code. The log names each.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub reasons: BTreeMap<String, usize>,
+    /// Whether another call may release more of what is parked for this reason.
+    pub left: bool,
+    /// When to ask again, ms from now, if anything is left.
+    pub retry_after_ms: u64,
+    /// What to give as `after` then, so that what was refused isn't looked at again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+}
+
+/// What came of a [`Suppress`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Suppressed {
+    /// How many were not known before.
+    pub new: u64,
+    /// Where to go on; nothing if all was read for now.
+    pub walk: Option<Walk>,
 }
 
 /// What there is.
@@ -399,6 +563,8 @@ pub struct Status {
     pub blocked: Option<Blocked>,
     /// Tenants that may not send.
     pub paused: Vec<PausedTenant>,
+    /// What the provider told of each tenant's mail.
+    pub tenants: Vec<TenantStatus>,
     /// When Redis was last found empty.
     pub generation_ms: Option<u64>,
     /// The last refresh; nothing if there was none.
@@ -463,6 +629,26 @@ pub struct PausedTenant {
     pub until_ms: Option<u64>,
     /// Why.
     pub reason: String,
+}
+
+/// What the provider told of a tenant's mail of the last hour and the last 24, by when it was sent, recipients.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TenantStatus {
+    /// The tenant.
+    pub tenant: String,
+    /// Sent to in the last hour.
+    pub sent_1h: u64,
+    /// Of these, bounced.
+    pub bounced_1h: u64,
+    /// Of these, complained.
+    pub complained_1h: u64,
+    /// Sent to in the last 24 hours.
+    pub sent_24h: u64,
+    /// Of these, bounced.
+    pub bounced_24h: u64,
+    /// Of these, complained.
+    pub complained_24h: u64,
 }
 
 /// The last refresh.

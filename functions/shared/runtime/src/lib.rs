@@ -9,6 +9,8 @@
 //! - [`parking`]: what the name of a parked mail says.
 //! - [`redis_auth`]: how the functions prove to Redis who they are.
 //! - [`seeded`]: the schedule, seeded from the settings while nothing else sets the budget.
+//! - [`tenant`]: a tenant's settings as the functions know them.
+//! - `switch` (feature `switch`): the sending switch of a configuration set.
 //! - [`logs`]: JSON lines with Powertools' keys.
 //! - [`metrics`]: metrics in a log line, one an invocation and lane.
 
@@ -22,6 +24,9 @@ pub mod queue;
 pub mod redis_auth;
 pub mod seeded;
 pub mod settings;
+#[cfg(feature = "switch")]
+pub mod switch;
+pub mod tenant;
 
 pub use lanes::{ByLane, Queue};
 pub use metrics::Metrics;
@@ -30,3 +35,4 @@ pub use settings::{
     ControlSettings, RedisDown, RedisLogin, ReserveSettings, SendSettings, Settings, SettingsError,
     UncertainPolicy,
 };
+pub use tenant::TenantSettings;

@@ -50,6 +50,8 @@ pub struct Message {
     pub delay_seconds: u16,
     /// Its attributes.
     pub attributes: Vec<Attribute>,
+    /// Its `MessageGroupId`, the tenant: SQS keeps one group's backlog from delaying the others (fair queues). Nothing is none.
+    pub group: Option<String>,
 }
 
 /// An attribute of a message.
@@ -290,6 +292,7 @@ impl SendBatch for Client {
 
 fn entry(index: usize, message: &Message) -> Result<SendMessageBatchRequestEntry, String> {
     let mut entry = SendMessageBatchRequestEntry::builder()
+        .set_message_group_id(message.group.clone())
         .id(index.to_string())
         .message_body(&message.body)
         .delay_seconds(i32::from(message.delay_seconds));

@@ -3,6 +3,7 @@
 use sendslot_domain::{
     Cell, Lane, Millis, Moment, TenantName,
     schedule::{Slot, Standing, Wait},
+    suppression::AddressDigest,
 };
 
 use crate::{Schedule, ScheduleError, script::Named};
@@ -31,6 +32,8 @@ pub enum Booking {
     OverCap,
     /// It has left its line, as it asked.
     Left,
+    /// Its tenant may not send, and nothing is booked for it: it is to be parked.
+    Paused,
     /// Nobody may send for so long, and nothing is booked meanwhile: ask so again.
     Blocked(Millis),
 }
@@ -86,6 +89,23 @@ impl Schedule {
         read(&runs, &answer).ok_or_else(|| script.unreadable(&answer))
     }
 
+    /// As [`Schedule::book`], and says which of these addresses, by index, nobody may be sent to. A message of theirs is booked all the
+    /// same: who asked gives the slot back, and asks for those that are left.
+    ///
+    /// # Errors
+    /// As [`Schedule::book`].
+    pub async fn book_for(
+        &self,
+        lane: Lane,
+        asks: &[Ask],
+        addresses: &[AddressDigest],
+    ) -> Result<(Vec<Booking>, Vec<usize>), ScheduleError> {
+        let _ = addresses;
+        self.book(lane, asks)
+            .await
+            .map(|bookings| (bookings, Vec::new()))
+    }
+
     /// Gives booked recipients back, for whoever books next. Cells that have begun are past saving and ignored.
     ///
     /// # Errors
@@ -134,13 +154,16 @@ impl Schedule {
         Ok(())
     }
 
-    /// Lets a tenant send again. Answers whether it was paused.
+    /// Lets a tenant send again, and forgets what was counted against it. Answers whether it was paused.
     ///
     /// # Errors
     /// When Redis can't be reached.
     pub async fn resume(&self, tenant: &TenantName) -> Result<bool, ScheduleError> {
         let mut call = self.scripts.resume.prepare();
-        call.key(&self.keys.paused).arg(tenant.as_str());
+        call.key(&self.keys.paused)
+            .key(self.keys.counts(tenant))
+            .key(self.keys.tenant(tenant))
+            .arg(tenant.as_str());
         let was: u8 = Named::call(&call, &self.connection, &self.keys.budget).await?;
         Ok(was == 1)
     }

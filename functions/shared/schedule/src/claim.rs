@@ -35,6 +35,8 @@ pub struct ClaimAsk {
 pub enum Purpose {
     /// To send it.
     Send,
+    /// To send it, and never again where it may have been sent, whatever [`Terms::resend_after`] says.
+    Once,
     /// To send it, also if it may have been sent before: an operator said so.
     Resend,
     /// To have it known that it has expired, unless it was sent.
@@ -210,6 +212,7 @@ impl Schedule {
                 .arg(ask.void.as_deref().unwrap_or_default())
                 .arg(match ask.purpose {
                     Purpose::Send => "send",
+                    Purpose::Once => "once",
                     Purpose::Resend => "resend",
                     Purpose::Expire => "expired",
                 });

@@ -14,7 +14,9 @@ pub struct Keys {
     pub(crate) paused: String,
     pub(crate) throttled: String,
     pub(crate) account: String,
-    pub(crate) sets: String,
+    pub(crate) tenants: String,
+    pub(crate) suppressed: String,
+    pub(crate) replays: String,
     ends: [String; 2],
     asked: [String; 2],
 }
@@ -35,7 +37,9 @@ impl Keys {
             paused: key("paused"),
             throttled: key("throttled"),
             account: key("account"),
-            sets: key("sets"),
+            tenants: key("tenants"),
+            suppressed: key("suppressed"),
+            replays: key("replays"),
             ends: Lane::ALL.map(|lane| key(&format!("ends:{lane}"))),
             asked: Lane::ALL.map(|lane| key(&format!("asked:{lane}"))),
             prefix,
@@ -55,6 +59,16 @@ impl Keys {
     /// What one tenant has booked, and its place in the lines.
     pub(crate) fn tenant(&self, tenant: &TenantName) -> String {
         format!("{}tenant:{tenant}", self.prefix)
+    }
+
+    /// What the provider told of a tenant's mail.
+    pub(crate) fn counts(&self, tenant: &TenantName) -> String {
+        format!("{}counts:{tenant}", self.prefix)
+    }
+
+    /// That an event of the provider was taken in.
+    pub(crate) fn event(&self, id: &str) -> String {
+        format!("{}event:{id}", self.prefix)
     }
 
     /// The claim on one send id of a tenant. Neither name can hold a colon, so no two claims share a key.

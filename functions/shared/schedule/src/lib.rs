@@ -2,8 +2,7 @@
 //!
 //! # Layout
 //! - [`Schedule`]: the commands, one round trip each: seed, book, release, pause, resume, claim,
-//!   renew, commit, slow, block, unblock, look, note,
-//!   sets, set.
+//!   renew, commit, slow, block, unblock, look, note, tenants, feed, counts, suppress, sweep, draw.
 //! - [`Login`]: where the user and password of a connection come from, if not from the URL.
 //! - [`Keys`]: every key there is. All carry the budget's hash tag, so they share one cluster slot.
 //! - `lua/`: the scripts. Each file's header says what it guarantees, takes and returns.
@@ -14,6 +13,7 @@
 mod book;
 mod claim;
 mod connection;
+mod feed;
 mod keys;
 mod login;
 mod look;
@@ -24,6 +24,7 @@ pub mod testing;
 
 pub use book::{Ask, Booking, Unused};
 pub use claim::{Claim, ClaimAsk, End, Ended, Ending, Purpose, Terms};
+pub use feed::{Counted, Fed, Told};
 pub use keys::Keys;
 pub use login::{Asked, Credentials, Login, NoCredentials};
 pub use look::{Look, Pause};

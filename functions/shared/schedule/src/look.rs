@@ -5,7 +5,11 @@ use std::collections::BTreeMap;
 use redis::{FromRedisValue, Value};
 use sendslot_domain::{Cell, Millis, Moment, TenantName, budget::FACTOR_ONE};
 
-use crate::{Schedule, ScheduleError, script::Named};
+use crate::{
+    Schedule, ScheduleError,
+    feed::{Counted, counted},
+    script::Named,
+};
 
 /// What there is in Redis at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -106,43 +110,60 @@ impl Schedule {
         Named::call(&call, &self.connection, &self.keys.budget).await
     }
 
-    /// Writes which configuration set each tenant's mail goes through, if any. Tenants that aren't named are no longer there.
+    /// Writes the settings of every tenant, each a JSON text. Tenants that aren't named are no longer there.
     ///
     /// # Errors
     /// When Redis can't be reached.
-    pub async fn write_sets(
+    pub async fn write_tenants(
         &self,
-        sets: &[(TenantName, Option<String>)],
+        tenants: &[(TenantName, String)],
     ) -> Result<(), ScheduleError> {
-        let mut call = self.scripts.sets.prepare();
-        call.key(&self.keys.sets);
-        for (tenant, set) in sets {
-            call.arg(tenant.as_str())
-                .arg(set.as_deref().unwrap_or_default());
+        let mut call = self.scripts.tenants.prepare();
+        call.key(&self.keys.tenants);
+        for (tenant, settings) in tenants {
+            call.arg(tenant.as_str()).arg(settings);
         }
         Named::call(&call, &self.connection, &self.keys.budget).await
     }
 
-    /// Which configuration set each of these tenants' mail goes through: `None` where the tenant isn't known, `Some(None)` where it has none.
+    /// The settings of these tenants as they were written; `None` where the tenant isn't known.
     ///
     /// # Errors
     /// When Redis can't be reached, or was emptied and not filled again ([`ScheduleError::NoBudget`]).
-    pub async fn sets(
+    pub async fn tenants(
         &self,
         tenants: &[TenantName],
-    ) -> Result<Vec<Option<Option<String>>>, ScheduleError> {
+    ) -> Result<Vec<Option<String>>, ScheduleError> {
         if tenants.is_empty() {
             return Ok(Vec::new());
         }
-        let mut call = self.scripts.set.prepare();
-        call.key(&self.keys.sets);
+        let mut call = self.scripts.tenant.prepare();
+        call.key(&self.keys.tenants);
         for tenant in tenants {
             call.arg(tenant.as_str());
         }
-        let sets: Vec<Option<String>> =
-            Named::call(&call, &self.connection, &self.keys.budget).await?;
-        let read = |set: Option<String>| set.map(|set| Some(set).filter(|set| !set.is_empty()));
-        Ok(sets.into_iter().map(read).collect())
+        Named::call(&call, &self.connection, &self.keys.budget).await
+    }
+
+    /// What the provider told of these tenants' mail, one each.
+    ///
+    /// # Errors
+    /// When Redis can't be reached.
+    pub async fn counts(&self, tenants: &[TenantName]) -> Result<Vec<Counted>, ScheduleError> {
+        if tenants.is_empty() {
+            return Ok(Vec::new());
+        }
+        let script = &self.scripts.counts;
+        let mut call = script.prepare();
+        for tenant in tenants {
+            call.key(self.keys.counts(tenant));
+        }
+        let answer: Vec<Vec<u64>> = Named::call(&call, &self.connection, &self.keys.budget).await?;
+        let counts = answer.iter().map(|sums| counted(sums));
+        let counts = counts.collect::<Option<Vec<_>>>();
+        counts
+            .filter(|counts| counts.len() == tenants.len())
+            .ok_or_else(|| script.unreadable(&answer))
     }
 }
 

@@ -24,8 +24,13 @@ pub(crate) struct Scripts {
     pub(crate) look: Named,
     pub(crate) note: Named,
     pub(crate) unblock: Named,
-    pub(crate) sets: Named,
-    pub(crate) set: Named,
+    pub(crate) tenants: Named,
+    pub(crate) tenant: Named,
+    pub(crate) feed: Named,
+    pub(crate) counts: Named,
+    pub(crate) suppress: Named,
+    pub(crate) sweep: Named,
+    pub(crate) draw: Named,
 }
 
 impl Scripts {
@@ -48,8 +53,13 @@ impl Scripts {
             look: named("look", include_str!("lua/look.lua")),
             unblock: named("unblock", include_str!("lua/unblock.lua")),
             note: named("note", include_str!("lua/note.lua")),
-            sets: named("sets", include_str!("lua/sets.lua")),
-            set: named("set", include_str!("lua/set.lua")),
+            tenants: named("tenants", include_str!("lua/tenants.lua")),
+            tenant: named("tenant", include_str!("lua/tenant.lua")),
+            feed: named("feed", include_str!("lua/feed.lua")),
+            counts: named("counts", include_str!("lua/counts.lua")),
+            suppress: named("suppress", include_str!("lua/suppress.lua")),
+            sweep: named("sweep", include_str!("lua/sweep.lua")),
+            draw: named("draw", include_str!("lua/draw.lua")),
         }
     }
 }

@@ -574,6 +574,7 @@ impl World {
         let again = |age: Millis| match asked.purpose {
             Purpose::Resend => true,
             Purpose::Send => terms.resend_after.is_some_and(|after| age >= after),
+            Purpose::Once => false,
             Purpose::Expire => false,
         };
         match fate {

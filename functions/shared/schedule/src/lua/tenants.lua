@@ -1,10 +1,10 @@
--- Writes which configuration set each tenant's mail goes through.
+-- Writes the settings of every tenant.
 --
 -- Guarantee: atomic; tenants that aren't named are no longer there.
 --
--- KEYS[1]  sets  hash  tenant -> configuration set of the provider; empty: none. The field with no name holds
---                      a digest of all, and is there without tenants, too
--- ARGV     tenant, set, …
+-- KEYS[1]  tenants  hash  tenant -> its settings, as JSON (`sendslot_runtime::tenant`). The field with no name holds a digest of
+--                         all, and is there without tenants, too
+-- ARGV     tenant, settings, …
 --
 -- Returns 1 if anything was written, else 0: it was the same.
 

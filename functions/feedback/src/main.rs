@@ -1,0 +1,3 @@
+//! Under way.
+
+fn main() {}
