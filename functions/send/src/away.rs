@@ -7,7 +7,7 @@ use sendslot_domain::{
     outcome::{self, Effect, Next, Tries},
 };
 use sendslot_mail::Envelope;
-use sendslot_runtime::{RedisDown, queue::SendBatch};
+use sendslot_runtime::{AskTenants, RedisDown, queue::SendBatch};
 use sendslot_schedule::Ending;
 use tokio::time::{Instant, sleep_until};
 
@@ -15,7 +15,7 @@ use crate::{
     batch::{Batch, time_left},
     go::Account,
     message::{Fate, Message, Record, add_void, up_to},
-    ports::{Brakes, Claims, Parking, Provider, Sets, Slots, Visibility},
+    ports::{Brakes, Claims, Parking, Provider, Slots, Visibility},
 };
 
 /// How long a message is held that was held so often before.
@@ -26,7 +26,7 @@ pub(crate) fn hold_for(holds: u32) -> Millis {
 
 impl<R, P, Q, B> Batch<'_, R, P, Q, B>
 where
-    R: Claims + Brakes + Slots + Sets,
+    R: Claims + Brakes + Slots + AskTenants,
     P: Provider,
     Q: SendBatch + Visibility,
     B: Parking,

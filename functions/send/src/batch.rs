@@ -28,7 +28,7 @@ use sendslot_domain::{
 };
 use sendslot_mail::{Envelope, Refusal};
 use sendslot_runtime::{
-    Metrics, SendSettings, UncertainPolicy,
+    AskTenants, Known, Metrics, SendSettings, Tenants, UncertainPolicy,
     lanes::UnknownQueue,
     parking::Reason,
     queue::{self, SendBatch},
@@ -42,8 +42,7 @@ use tracing::{error, info, warn};
 use crate::{
     go::{Account, Granted, Run, Tried},
     message::{Fate, Message, Record, add_void, delay_seconds, unused, up_to},
-    ports::{Brakes, Claims, Parking, Provider, Reply, Sets, Slots, Visibility},
-    tenants::{Known, Tenants},
+    ports::{Brakes, Claims, Parking, Provider, Reply, Slots, Visibility},
 };
 
 /// The longest that a message waits for its moment inside an invocation. Further away, it goes back to
@@ -137,7 +136,7 @@ pub struct Invocation {
 
 impl<R, P, Q, B> Sender<R, P, Q, B>
 where
-    R: Claims + Brakes + Slots + Sets,
+    R: Claims + Brakes + Slots + AskTenants,
     P: Provider,
     Q: SendBatch + Visibility,
     B: Parking,
@@ -240,7 +239,7 @@ pub(crate) struct Batch<'a, R, P, Q, B> {
 
 impl<R, P, Q, B> Batch<'_, R, P, Q, B>
 where
-    R: Claims + Brakes + Slots + Sets,
+    R: Claims + Brakes + Slots + AskTenants,
     P: Provider,
     Q: SendBatch + Visibility,
     B: Parking,
@@ -276,8 +275,10 @@ where
         let (mut theirs, mut not_told) = (Vec::with_capacity(messages.len()), Vec::new());
         for mut message in messages {
             match known.get(&message.envelope.tenant) {
-                Some(Known::As(set)) => {
-                    message.configuration_set.clone_from(set);
+                Some(Known::As(settings)) => {
+                    message
+                        .configuration_set
+                        .clone_from(&settings.configuration_set);
                     theirs.push(message);
                 }
                 Some(Known::Unknown) => {

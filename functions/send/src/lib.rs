@@ -7,10 +7,8 @@
 //! - [`batch`]: the way of a batch, without AWS or Redis.
 //! - `message`, `go`, `away`, `settle`: parts of it: what is known of a message; from the grant to the provider's answer; Redis
 //!   can't be used; what SQS and S3 are told.
-//! - `tenants`: whose mail may go, and through which configuration set.
 //! - [`ports`]: what a batch needs from outside, one narrow trait each; those of Redis are met there.
 //! - [`ses`]: mail to SES, and its answers back.
-//! - [`s3`]: mail that is parked.
 //! - [`sqs`]: what SQS must do beside taking messages.
 
 mod away;
@@ -18,10 +16,8 @@ pub mod batch;
 mod go;
 mod message;
 pub mod ports;
-pub mod s3;
 pub mod ses;
 mod settle;
 pub mod sqs;
-mod tenants;
 
 pub use batch::{Invocation, Sender};

@@ -5,9 +5,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use aws_lambda_events::sqs::SqsEvent;
 use aws_sdk_sqs::config::retry::RetryConfig;
 use lambda_runtime::{Context, Error, LambdaEvent, service_fn};
-use send::{Invocation, Sender, batch::SEND_TIMEOUT, s3::Bucket, ses::Ses};
+use send::{Invocation, Sender, batch::SEND_TIMEOUT, ses::Ses};
 use sendslot_domain::Moment;
-use sendslot_runtime::{Seeded, SendSettings, aws, logs};
+use sendslot_runtime::{Seeded, SendSettings, aws, bucket::Bucket, logs};
 use tokio::time::Instant;
 use tracing::Instrument;
 

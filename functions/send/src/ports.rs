@@ -5,7 +5,8 @@ use std::future::Future;
 
 use sendslot_domain::{Lane, Millis, Moment, TenantName, outcome::Outcome};
 use sendslot_mail::Envelope;
-use sendslot_runtime::{Queue, Seeded, TenantSettings};
+pub use sendslot_runtime::bucket::Parking;
+use sendslot_runtime::{Queue, Seeded};
 use sendslot_schedule::{Ask, Booking, Claim, ClaimAsk, End, ScheduleError, Terms, Unused};
 
 /// The right to send.
@@ -59,15 +60,6 @@ pub trait Brakes: Sync {
         length: Millis,
         reason: &str,
     ) -> impl Future<Output = Result<(), ScheduleError>> + Send;
-}
-
-/// Whose mail may go.
-pub trait Sets: Sync {
-    /// The configuration sets of tenants, as [`sendslot_schedule::Schedule::sets`] says.
-    fn sets(
-        &self,
-        tenants: &[TenantName],
-    ) -> impl Future<Output = Result<Vec<Option<Option<String>>>, ScheduleError>> + Send;
 }
 
 /// Slots for what has to go another time.
@@ -153,19 +145,6 @@ impl Brakes for Seeded {
     }
 }
 
-impl Sets for Seeded {
-    async fn sets(
-        &self,
-        tenants: &[TenantName],
-    ) -> Result<Vec<Option<Option<String>>>, ScheduleError> {
-        let told = self
-            .call(|schedule| async move { schedule.tenants(tenants).await })
-            .await?;
-        let set = |text: String| TenantSettings::from_json(&text).ok()?.configuration_set;
-        Ok(told.into_iter().map(|text| text.map(set)).collect())
-    }
-}
-
 impl Slots for Seeded {
     async fn book(&self, lane: Lane, asks: &[Ask]) -> Result<Vec<Booking>, ScheduleError> {
         self.checked(|schedule| async move { schedule.book(lane, asks).await })
@@ -223,13 +202,4 @@ pub trait Visibility: Sync {
         queue: &Queue,
         messages: &[(String, u16)],
     ) -> impl Future<Output = Result<(), String>> + Send;
-}
-
-/// Where mail is parked.
-pub trait Parking: Sync {
-    /// Puts a mail there. Twice is once.
-    ///
-    /// # Errors
-    /// What went wrong.
-    fn park(&self, key: String, body: String) -> impl Future<Output = Result<(), String>> + Send;
 }

@@ -10,11 +10,11 @@ use aws_lambda_events::sqs::{BatchItemFailure, SqsEvent};
 use send::{
     Invocation, Sender,
     batch::COUNTS,
-    ports::{Brakes, Claims, Outgoing, Parking, Provider, Reply, Sets, Slots, Visibility},
+    ports::{Brakes, Claims, Outgoing, Parking, Provider, Reply, Slots, Visibility},
 };
 use sendslot_domain::{Cell, Lane, Millis, Moment, TenantName, outcome::Outcome};
 use sendslot_runtime::{
-    Metrics, Queue, SendSettings,
+    AskTenants, Metrics, Queue, SendSettings, TenantSettings,
     queue::{Failed, Message, SendBatch},
 };
 use sendslot_schedule::{
@@ -558,20 +558,22 @@ impl Brakes for &World {
     }
 }
 
-impl Sets for &World {
-    async fn sets(
-        &self,
-        tenants: &[TenantName],
-    ) -> Result<Vec<Option<Option<String>>>, ScheduleError> {
+impl AskTenants for &World {
+    async fn tenants(&self, tenants: &[TenantName]) -> Result<Vec<Option<String>>, ScheduleError> {
         self.note(Asked::Sets(
             tenants.iter().map(ToString::to_string).collect(),
         ));
         self.redis(self.slots_take, self.fails.contains("sets"))
             .await?;
         let sets = tenants.iter().map(|tenant| self.sets.get(tenant.as_str()));
-        Ok(sets
-            .map(|set| set.map(|set| set.map(str::to_owned)))
-            .collect())
+        let settings = |set: &Option<&str>| {
+            let settings = TenantSettings {
+                configuration_set: set.map(str::to_owned),
+                ..TenantSettings::default()
+            };
+            settings.to_json().unwrap()
+        };
+        Ok(sets.map(|set| set.map(settings)).collect())
     }
 }
 

@@ -79,6 +79,18 @@ struct Shown {
     rate: f64,
 }
 
+/// The factor of a rate that takes the place of another, recipients a second: as much as the old one's came to, and no lower.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "small numbers; the same arithmetic as in Lua"
+)]
+pub(crate) fn rescaled(factor: u64, from: f64, to: f64) -> u64 {
+    let scaled = (factor as f64 * from / to) as u64;
+    factor.max(scaled.min(FACTOR_ONE))
+}
+
 impl Adaptive {
     /// [`FACTOR_ONE`]ths of the budget's rate that may be used.
     #[must_use]
@@ -88,17 +100,8 @@ impl Adaptive {
 
     /// The budget's rate falls from one to another, recipients a second: what was measured under the old one holds on, as
     /// far as the new one goes. Of a higher one the same part may be used.
-    #[expect(
-        clippy::cast_precision_loss,
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "small numbers; the same arithmetic as in Lua"
-    )]
     pub fn rescale(&mut self, from: f64, to: f64) {
-        let scaled = |factor: u64| {
-            let scaled = (factor as f64 * from / to) as u64;
-            factor.max(scaled.min(FACTOR_ONE))
-        };
+        let scaled = |factor| rescaled(factor, from, to);
         let Some(slowed) = &mut self.slowed else {
             return;
         };

@@ -45,6 +45,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     Budget, Cell, Lane, Millis, Moment, TenantName,
+    adaptive::rescaled,
     line::{self, Lines},
     window::{Caps, Span, Window},
 };
@@ -286,12 +287,13 @@ impl Schedule {
         &self.budget
     }
 
-    /// A new budget. What slows the old one down slows this one. A rate that has moved by a tenth and more since searches
+    /// A new budget. What slows the old one down slows this one, though to no less than the old one came to: that was measured. A rate that has moved by a tenth and more since searches
     /// last began anew, at most once a minute, and any other change at once, starts an epoch: searches go back to now, as
     /// there may be room in every cell. What was booked before stays where it is; the guard sees to it after a cut.
     pub fn set_budget(&mut self, now: Moment, budget: Budget) {
         let old = self.budget;
-        self.budget = budget.slowed(old.factor());
+        let (was, is) = (old.guard_rate(), budget.guard_rate());
+        self.budget = budget.slowed(rescaled(old.factor(), was.per_second(), is.per_second()));
         self.full = [Cell(0); 2];
         let (rate, since) = self.epoch;
         let new = rate_of(&budget);

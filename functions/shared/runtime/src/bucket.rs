@@ -1,8 +1,17 @@
-//! Parked mail in S3.
+//! Parking mail in S3.
+
+use std::future::Future;
 
 use aws_sdk_s3::{Client, config::Builder, error::DisplayErrorContext, primitives::ByteStream};
 
-use crate::ports::Parking;
+/// Sets mail aside.
+pub trait Parking: Sync {
+    /// Keeps a body under a key, in place of what is there. Kept when it answers, and then maybe also when it fails.
+    ///
+    /// # Errors
+    /// What went wrong.
+    fn park(&self, key: String, body: String) -> impl Future<Output = Result<(), String>> + Send;
+}
 
 /// The bucket of parked mail.
 #[derive(Clone, Debug)]
