@@ -158,6 +158,8 @@ struct World {
     booked: Vec<(Message, schedule::Slot)>,
     /// What live bookings hold by cell and lane, added up from the script's answers alone.
     ledger: BTreeMap<Cell, [u64; 2]>,
+    /// The last cell in which each tenant's last booking in a lane went.
+    latest: HashMap<(usize, Lane), Cell>,
     /// What goes by cell and lane, likewise: of all, and of each tenant.
     going: HashMap<Option<usize>, BTreeMap<Cell, [u64; 2]>>,
 }
@@ -183,6 +185,7 @@ impl World {
             waiting: Vec::new(),
             booked: Vec::new(),
             ledger: BTreeMap::new(),
+            latest: HashMap::new(),
             going: HashMap::new(),
         }
     }
@@ -339,9 +342,13 @@ impl World {
                     last
                 );
             }
-            // Nor what is left of this second's slice, if that holds all of it and it is known that only the slice is left.
+            // Nor what is left of this second's slice, if that holds all of it and it is known that only the slice is left. Whose
+            // line has ended meanwhile counts as new, and as such doesn't overtake what its tenant has far ahead.
             let now = now.cell();
-            if last > now && frontier > now && !matches!(standing, Standing::New) {
+            let latest = self.latest.get(&(message.tenant, message.lane));
+            let ahead = latest.map_or(0, |cell| cell.0.saturating_sub(now.0));
+            let is_behind = ahead * 4000 > budget.horizon().0;
+            if last > now && frontier > now && !matches!(standing, Standing::New) && !is_behind {
                 let near = self.model.room(message.lane, now, now);
                 prop_assert!(
                     near < u64::from(message.cost),
@@ -350,6 +357,7 @@ impl World {
                 );
             }
         }
+        self.latest.insert((message.tenant, message.lane), last);
         // At the turn of its last recipient, unless no second could hold it.
         let goes = slot.at.cell();
         if u64::from(message.cost) <= budget.largest_shared() {
