@@ -3,11 +3,11 @@
 use aws_lambda_events::sqs::{BatchItemFailure, SqsBatchResponse};
 use sendslot_domain::{Lane, Millis, Moment, SendId};
 use sendslot_mail::Refusal;
-use sendslot_runtime::queue::NotSent;
+use sendslot_runtime::{parking::Reason, queue::NotSent};
 use serde::{Serialize, Serializer, ser::Error};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
-use crate::{error::HandlerError, release::Released};
+use crate::error::HandlerError;
 
 /// Which request an outcome is of.
 #[derive(Debug)]
@@ -18,6 +18,8 @@ pub(crate) struct Ticket {
     pub(crate) lane: Lane,
     /// Whether it comes for the first time: it was not put back on its queue.
     pub(crate) fresh: bool,
+    /// Which of its recipients were left out, as nobody may be sent to: JSON pointers into the request.
+    pub(crate) suppressed: Vec<String>,
 }
 
 /// What an invocation answers.
@@ -31,8 +33,6 @@ pub enum Answer {
         /// The results.
         results: Vec<DirectResult>,
     },
-    /// To an operator who released parked mail.
-    Released(Released),
 }
 
 /// What a direct caller is told of one request.
@@ -44,6 +44,9 @@ pub struct DirectResult {
     /// What became of it.
     #[serde(flatten)]
     pub status: Status,
+    /// Which of its recipients were left out, as mail to them bounced or they complained: JSON pointers into the request.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub suppressed: Vec<String>,
 }
 
 /// What became of one request.
@@ -82,6 +85,13 @@ pub enum Status {
         /// How long until it should ask.
         retry_after_ms: u64,
     },
+    /// Its tenant may not send. It is kept, and goes when the tenant is resumed.
+    Parked {
+        /// Why: `paused`.
+        reason: &'static str,
+    },
+    /// Nobody is left that it may be sent to: it has ended.
+    Suppressed,
     /// It will never be sent as it is.
     Refused {
         /// A [`Refusal::code`].
@@ -121,6 +131,8 @@ pub(crate) enum Outcome {
     RetryAfter {
         delay: Millis,
     },
+    Parked,
+    Suppressed,
     Refused(Refusal),
     Failed(Failure),
 }
@@ -138,6 +150,8 @@ pub(crate) enum Failure {
     Wait(NotSent),
     #[error("putting it on the dead-letter queue: {0}")]
     DeadLetter(NotSent),
+    #[error("parking it: {0}")]
+    Park(String),
     #[error("no time left before the function times out")]
     NoTime,
 }
@@ -171,6 +185,10 @@ impl From<Outcome> for Status {
             Outcome::RetryAfter { delay } => Self::RetryAfter {
                 retry_after_ms: delay.0,
             },
+            Outcome::Parked => Self::Parked {
+                reason: Reason::Paused.as_str(),
+            },
+            Outcome::Suppressed => Self::Suppressed,
             Outcome::Refused(refusal) => Self::Refused {
                 reason: refusal.code(),
                 message: refusal.to_string(),
@@ -206,6 +224,7 @@ impl Answer {
             results.push(DirectResult {
                 send_id: ticket.send_id,
                 status: outcome.into(),
+                suppressed: ticket.suppressed,
             });
         }
         Ok(Self::Direct { results })

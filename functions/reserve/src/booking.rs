@@ -1,7 +1,7 @@
 //! Slots from the schedule, one call per lane, and back to it.
 
 use futures_util::future::join;
-use sendslot_domain::Lane;
+use sendslot_domain::{Lane, suppression::AddressDigest};
 use sendslot_runtime::ByLane;
 use sendslot_schedule::{Ask, Booking, ScheduleError, Standing, Unused};
 use tokio::time::{Instant, timeout_at};
@@ -50,21 +50,35 @@ impl Undone {
 /// What is said of a call that was given up.
 pub(crate) const LATE: &str = "no answer in time";
 
-/// Books all of them, in one call per lane. Either all are answered, at the moment `by` at the latest, or none is booked. (What
-/// was booked by a call whose answer was lost stays empty.)
+/// What was booked of each lane, and which of the addresses nobody may be sent to.
+#[derive(Default)]
+pub(crate) struct Booked {
+    pub(crate) bookings: ByLane<Vec<Booking>>,
+    pub(crate) suppressed: ByLane<Vec<usize>>,
+}
+
+/// Books all of them, in one call per lane, which says as well whom of the lane's addresses nobody may be sent to. Either all are
+/// answered, at the moment `by` at the latest, or none is booked. (What was booked by a call whose answer was lost stays empty.)
 pub(crate) async fn book(
     schedule: &impl Book,
     asks: &ByLane<Vec<Ask>>,
+    addresses: &ByLane<Vec<AddressDigest>>,
     by: Instant,
-) -> Result<ByLane<Vec<Booking>>, NotBooked> {
-    let mut bookings = ByLane::<Vec<Booking>>::default();
+) -> Result<Booked, NotBooked> {
+    let Booked {
+        mut bookings,
+        mut suppressed,
+    } = Booked::default();
     for lane in Lane::ALL {
         let here = asks.get(lane);
         if here.is_empty() {
             continue;
         }
-        match book_lane(schedule, lane, here, by).await {
-            Ok(answers) => *bookings.get_mut(lane) = answers,
+        match book_lane(schedule, lane, here, addresses.get(lane), by).await {
+            Ok((answers, found)) => {
+                *bookings.get_mut(lane) = answers;
+                *suppressed.get_mut(lane) = found;
+            }
             Err(why) => {
                 let mut undone = ByLane::<Undone>::default();
                 for lane in Lane::ALL {
@@ -76,7 +90,10 @@ pub(crate) async fn book(
             }
         }
     }
-    Ok(bookings)
+    Ok(Booked {
+        bookings,
+        suppressed,
+    })
 }
 
 /// Books in one call, one answer each.
@@ -84,11 +101,12 @@ pub(crate) async fn book_lane(
     schedule: &impl Book,
     lane: Lane,
     asks: &[Ask],
+    addresses: &[AddressDigest],
     by: Instant,
-) -> Result<Vec<Booking>, String> {
-    let answers = in_time(by, schedule.book(lane, asks)).await?;
+) -> Result<(Vec<Booking>, Vec<usize>), String> {
+    let (answers, suppressed) = in_time(by, schedule.book_for(lane, asks, addresses)).await?;
     if answers.len() == asks.len() {
-        return Ok(answers);
+        return Ok((answers, suppressed));
     }
     let error = ScheduleError::Answer {
         script: "book",

@@ -10,8 +10,6 @@ pub const CLOSING: Duration = Duration::from_secs(6);
 const AFTER_BOOKING: Duration = Duration::from_secs(5);
 /// What is kept for everything after the queues. They have had 2.5 s: an attempt that hangs, and another.
 const AFTER_QUEUES: Duration = Duration::from_millis(2_500);
-/// What is kept for everything after removing what was released from the bucket.
-const AFTER_REMOVING: Duration = Duration::from_secs(1);
 /// What is kept for metrics and the answer, after what came to nothing was given back.
 const ANSWER: Duration = Duration::from_millis(500);
 
@@ -19,10 +17,9 @@ const ANSWER: Duration = Duration::from_millis(500);
 ///
 /// | part | must have ended before that |
 /// |---|---|
-/// | taking on: reading a message, or parked mail | 6 s |
+/// | taking on: reading a message | 6 s |
 /// | booking | 5 s |
-/// | queues | 2.5 s |
-/// | removing released mail from the bucket | 1 s |
+/// | queues, and the bucket of parked mail | 2.5 s |
 /// | giving back what came to nothing | 0.5 s |
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline(Instant);
@@ -49,10 +46,6 @@ impl Deadline {
 
     pub(crate) fn put_by(self) -> Instant {
         self.before(AFTER_QUEUES)
-    }
-
-    pub(crate) fn remove_by(self) -> Instant {
-        self.before(AFTER_REMOVING)
     }
 
     pub(crate) fn undo_by(self) -> Instant {

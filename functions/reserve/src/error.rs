@@ -7,11 +7,14 @@ use crate::event::MAX_DIRECT;
 /// Why an invocation fails as a whole: nothing was booked or put on a queue.
 #[derive(Debug, thiserror::Error)]
 pub enum HandlerError {
-    /// Neither records of a queue nor messages or a release of a direct caller, or several of them.
-    #[error(
-        "unknown event: give {{\"messages\": [...]}} or {{\"release\": {{...}}}}, or connect an intake queue"
-    )]
+    /// Neither records of a queue nor messages of a direct caller, or both.
+    #[error("unknown event: give {{\"messages\": [...]}}, or connect an intake queue")]
     UnknownEvent,
+    /// Parked mail is another function's.
+    #[error(
+        "parked mail is released by the function control: invoke that with {{\"action\": \"release\", \"tenant\": ...}}"
+    )]
+    Release,
     /// More than one call takes.
     #[error("{0} messages: hand in at most {MAX_DIRECT} a call")]
     TooManyMessages(usize),
@@ -27,12 +30,6 @@ pub enum HandlerError {
     /// A record of a queue that isn't an intake queue of ours.
     #[error(transparent)]
     UnknownQueue(#[from] UnknownQueue),
-    /// A release that isn't one.
-    #[error("release: {0}")]
-    BadRelease(String),
-    /// The bucket of parked mail can't be used. What is there stays there.
-    #[error("parked mail can't be had: {0}")]
-    Parking(String),
     /// No slots could be had. A queue's messages come again; a direct caller must hand them in again.
     #[error("nothing was booked, hand the messages in again: {0}")]
     Schedule(String),

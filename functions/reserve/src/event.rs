@@ -9,7 +9,7 @@ use sendslot_runtime::{ByLane, Queue, queue::received_before};
 use serde::{Deserialize, Deserializer, de::Error};
 use serde_json::value::RawValue;
 
-use crate::{error::HandlerError, release::Release};
+use crate::error::HandlerError;
 
 /// How many requests a direct caller may hand in at once. Lambda takes 6 MB a call anyway.
 pub const MAX_DIRECT: usize = 1000;
@@ -27,8 +27,8 @@ pub const REASON: &str = "SendslotReason";
 /// The same in words.
 pub const DETAIL: &str = "SendslotDetail";
 
-/// One of `{"Records": […]}`, as Lambda hands over messages of a queue; `{"messages": […]}`, with
-/// `"enqueue": false` for slots only; and `{"release": {…}}` for parked mail ([`crate::release`]).
+/// One of `{"Records": […]}`, as Lambda hands over messages of a queue; and `{"messages": […]}`, with
+/// `"enqueue": false` for slots only.
 ///
 /// The Lambda runtime answers and logs why one can't be read, and serde would quote what it found, which
 /// may be an address: the error says where it stands and nothing else.
@@ -42,7 +42,8 @@ struct Form {
     /// As text: a request is read strictly, and may have to wait on a queue as it is.
     messages: Option<Vec<Box<RawValue>>>,
     enqueue: Option<bool>,
-    release: Option<Release>,
+    /// What another version did here, and `control` does now.
+    release: Option<serde::de::IgnoredAny>,
 }
 
 impl<'de> Deserialize<'de> for Event {
@@ -88,8 +89,6 @@ pub(crate) enum Batch {
     Direct(Vec<Incoming>),
     /// Requests of a direct caller for slots only, as JSON.
     SlotsOnly(Vec<String>),
-    /// An operator's request to release parked mail.
-    Release(Release),
 }
 
 impl Event {
@@ -104,11 +103,8 @@ impl Event {
             enqueue,
             release,
         }) = self;
-        if let Some(release) = release {
-            return match (records, messages) {
-                (None, None) => Ok(Batch::Release(release)),
-                _ => Err(HandlerError::UnknownEvent),
-            };
+        if release.is_some() {
+            return Err(HandlerError::Release);
         }
         match (records, messages) {
             (Some(records), None) => {

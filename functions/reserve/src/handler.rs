@@ -3,21 +3,27 @@
 use std::collections::{HashMap, hash_map::Entry};
 
 use futures_util::future::join_all;
-use sendslot_domain::{Lane, Millis, Moment, SendId, TenantName, outcome::hold_for};
-use sendslot_mail::{Refusal, SendRequest, request};
+use sendslot_domain::{
+    Lane, Millis, Moment, SendId, TenantName, outcome::hold_for, suppression::AddressDigest,
+};
+use sendslot_mail::{Refusal, SendRequest, digest, request};
 use sendslot_runtime::{
-    ByLane, Metrics, Queue, RedisDown, ReserveSettings,
+    AskTenants, ByLane, Known, Metrics, Queue, RedisDown, ReserveSettings, Tenants,
+    bucket::Parking,
     queue::{self, Attribute, MAX_DELAY_SECONDS, Message, NotSent, SendBatch},
 };
 use sendslot_schedule::{Ask, Booking, Slot, Standing};
+use serde::{Deserialize, de::IgnoredAny};
 
 use crate::{
     answer::{Answer, Failure, Outcome, Ticket},
-    booking::{self, NotBooked, Undone},
+    booking::{self, Booked, NotBooked, Undone},
     deadline::Deadline,
     error::HandlerError,
     event::{Batch, DETAIL, Event, FIRST_SEEN, HOLDS, Incoming, PLACE, REASON, SUSPECT},
-    ports::{Book, Parked},
+    parking::{self, Aside},
+    ports::Book,
+    report::report,
     slots,
 };
 
@@ -33,8 +39,9 @@ const SETTLED_AFTER: Millis = Millis::from_secs(60);
 pub struct Reserve<B, Q, S> {
     pub(crate) schedule: B,
     pub(crate) queues: Q,
-    pub(crate) parked: S,
+    pub(crate) bucket: S,
     pub(crate) settings: ReserveSettings,
+    tenants: Tenants,
 }
 
 /// A valid request.
@@ -59,21 +66,32 @@ struct Mailbag {
     send: Vec<(Message, Slip)>,
     intake: Vec<(Message, Slip)>,
     dead: Vec<(Message, Slip)>,
+    /// What is parked, as its tenant may not send.
+    aside: Vec<Aside>,
     /// What has come to nothing already.
     undone: Undone,
+}
+
+/// Where what becomes of requests is kept.
+struct Rooms<'a> {
+    bags: &'a mut ByLane<Mailbag>,
+    done: &'a mut Done,
+    tickets: &'a mut [Ticket],
 }
 
 /// Which outcome is known of which request.
 type Done = Vec<(usize, Outcome)>;
 
-impl<B: Book, Q: SendBatch, S: Parked> Reserve<B, Q, S> {
+impl<B: Book + AskTenants, Q: SendBatch, S: Parking> Reserve<B, Q, S> {
     /// The function with what it works on.
-    pub const fn new(schedule: B, queues: Q, parked: S, settings: ReserveSettings) -> Self {
+    pub fn new(schedule: B, queues: Q, bucket: S, settings: ReserveSettings) -> Self {
+        let tenants = Tenants::new(&settings.common.seed);
         Self {
             schedule,
             queues,
-            parked,
+            bucket,
             settings,
+            tenants,
         }
     }
 
@@ -93,25 +111,21 @@ impl<B: Book, Q: SendBatch, S: Parked> Reserve<B, Q, S> {
             Batch::Queued(records) => {
                 let (ids, batch): (Vec<_>, Vec<_>) = records.into_iter().unzip();
                 let outcomes = self.run(batch, now, deadline).await;
-                let metrics = self.report(&outcomes);
+                let metrics = report(&outcomes, &self.settings);
                 let outcomes = outcomes.into_iter().map(|(_, outcome)| outcome);
                 (Answer::queued(ids.into_iter().zip(outcomes)), metrics)
             }
             Batch::Direct(batch) => {
                 let outcomes = self.run(batch, now, deadline).await;
-                let metrics = self.report(&outcomes);
+                let metrics = report(&outcomes, &self.settings);
                 (Answer::direct(outcomes)?, metrics)
-            }
-            Batch::Release(release) => {
-                let released = self.release(release, deadline).await?;
-                (Answer::Released(released), Vec::new())
             }
             Batch::SlotsOnly(_) if !self.settings.slots_only => {
                 return Err(HandlerError::SlotsOnly);
             }
             Batch::SlotsOnly(messages) => {
                 let outcomes = slots::run(&self.schedule, &messages, deadline).await;
-                let metrics = self.report(&outcomes);
+                let metrics = report(&outcomes, &self.settings);
                 (Answer::direct(outcomes)?, metrics)
             }
         };
@@ -132,9 +146,10 @@ impl<B: Book, Q: SendBatch, S: Parked> Reserve<B, Q, S> {
         let mut leaving = ByLane::<Vec<Ask>>::default();
         let mut bags = ByLane::<Mailbag>::default();
         let mut firsts = Firsts::default();
+        let lanes = self.lanes(&batch).await;
         for (index, incoming) in batch.into_iter().enumerate() {
             let fresh = !incoming.put_back;
-            let admitted = self.admit(&incoming, now);
+            let admitted = self.admit(&incoming, now, &lanes);
             let (lane, send_id) = match &admitted {
                 Ok((lane, request)) => (*lane, Some(request.send_id.clone())),
                 Err(_) => (
@@ -146,6 +161,7 @@ impl<B: Book, Q: SendBatch, S: Parked> Reserve<B, Q, S> {
                 send_id,
                 lane,
                 fresh,
+                suppressed: Vec::new(),
             });
             if deadline.is_near() {
                 done.push((index, Outcome::Failed(Failure::NoTime)));
@@ -174,33 +190,12 @@ impl<B: Book, Q: SendBatch, S: Parked> Reserve<B, Q, S> {
             }
         }
 
-        // What leaves its line does so first: others behind it may have its turn.
-        let mut asks = leaving.clone();
-        for lane in Lane::ALL {
-            let ready = ready.get(lane).iter().map(Ready::ask);
-            asks.get_mut(lane).extend(ready);
-        }
-        match booking::book(&self.schedule, &asks, deadline.book_by()).await {
-            Ok(bookings) => {
-                let ByLane { priority, bulk } = ready;
-                for (lane, ready) in [(Lane::Priority, priority), (Lane::Bulk, bulk)] {
-                    let bookings = &bookings.get(lane)[leaving.get(lane).len()..];
-                    for (ready, booking) in ready.into_iter().zip(bookings) {
-                        pack(lane, ready, booking, bags.get_mut(lane), &mut done);
-                    }
-                }
-            }
-            Err(NotBooked { why, undone }) => {
-                bags.priority.undone = undone.priority;
-                bags.bulk.undone = undone.bulk;
-                let ByLane { priority, bulk } = ready;
-                for (lane, ready) in [(Lane::Priority, priority), (Lane::Bulk, bulk)] {
-                    for ready in ready {
-                        self.without_redis(lane, ready, now, &why, bags.get_mut(lane), &mut done);
-                    }
-                }
-            }
-        }
+        let rooms = Rooms {
+            bags: &mut bags,
+            done: &mut done,
+            tickets: &mut tickets,
+        };
+        self.book_all(ready, &leaving, rooms, now, deadline).await;
         let ByLane { priority, bulk } = bags;
         let posted = join_all([
             self.post(Lane::Priority, priority, deadline),
@@ -212,6 +207,8 @@ impl<B: Book, Q: SendBatch, S: Parked> Reserve<B, Q, S> {
         done.sort_unstable_by_key(|(index, _)| *index);
         for (index, first) in copies {
             // Copies come after their first, and there is at most one outcome an index.
+            let suppressed = tickets[first].suppressed.clone();
+            tickets[index].suppressed = suppressed;
             if let Ok(found) = done.binary_search_by_key(&first, |(index, _)| *index) {
                 let outcome = done[found].1.clone();
                 let place = done.partition_point(|(known, _)| *known < index);
@@ -225,14 +222,128 @@ impl<B: Book, Q: SendBatch, S: Parked> Reserve<B, Q, S> {
             .collect()
     }
 
+    /// Books all that is ready and packs it. What leaves its line, `leaving`, is told in the same calls.
+    async fn book_all(
+        &self,
+        ready: ByLane<Vec<Ready>>,
+        leaving: &ByLane<Vec<Ask>>,
+        rooms: Rooms<'_>,
+        now: Moment,
+        deadline: Deadline,
+    ) {
+        // What leaves its line does so first: others behind it may have its turn.
+        let mut asks = leaving.clone();
+        for lane in Lane::ALL {
+            let ready = ready.get(lane).iter().map(Ready::ask);
+            asks.get_mut(lane).extend(ready);
+        }
+        let addresses = ByLane {
+            priority: digests(&ready.priority),
+            bulk: digests(&ready.bulk),
+        };
+        match booking::book(&self.schedule, &asks, &addresses, deadline.book_by()).await {
+            Ok(Booked {
+                bookings,
+                suppressed,
+            }) => {
+                let ByLane { priority, bulk } = ready;
+                for (lane, ready) in [(Lane::Priority, priority), (Lane::Bulk, bulk)] {
+                    let bookings = &bookings.get(lane)[leaving.get(lane).len()..];
+                    let mut desk = Desk {
+                        lane,
+                        now,
+                        bag: rooms.bags.get_mut(lane),
+                        done: rooms.done,
+                    };
+                    let fewer = desk.pack_all(ready, bookings, suppressed.get(lane), rooms.tickets);
+                    self.book_fewer(fewer, deadline, &mut desk).await;
+                }
+            }
+            Err(NotBooked { why, undone }) => {
+                // Nobody can be asked whom not to send to; SES's own list still holds.
+                rooms.bags.priority.undone = undone.priority;
+                rooms.bags.bulk.undone = undone.bulk;
+                let ByLane { priority, bulk } = ready;
+                for (lane, ready) in [(Lane::Priority, priority), (Lane::Bulk, bulk)] {
+                    for ready in ready {
+                        self.without_redis(
+                            lane,
+                            ready,
+                            now,
+                            &why,
+                            rooms.bags.get_mut(lane),
+                            rooms.done,
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    /// The lanes of the tenants of those direct requests that name none. Nobody is asked where all have one, as those of a queue do.
+    async fn lanes(&self, batch: &[Incoming]) -> HashMap<TenantName, Lane> {
+        #[derive(Deserialize)]
+        struct Head {
+            tenant: String,
+            lane: Option<IgnoredAny>,
+        }
+        let direct = batch.iter().filter(|incoming| incoming.queue.is_none());
+        let heads = direct.filter_map(|incoming| serde_json::from_str::<Head>(&incoming.text).ok());
+        let names = heads.filter(|head| head.lane.is_none());
+        let names: Vec<TenantName> = names.filter_map(|head| head.tenant.parse().ok()).collect();
+        if names.is_empty() {
+            return HashMap::new();
+        }
+        let known = self.tenants.of(&self.schedule, names.iter()).await;
+        let lanes = known.into_iter().filter_map(|(name, known)| match known {
+            Known::As(settings) => Some((name, settings.lane()?)),
+            Known::Unknown | Known::NotTold => None,
+        });
+        lanes.collect()
+    }
+
     /// Reads and checks a request.
-    fn admit(&self, incoming: &Incoming, now: Moment) -> Result<(Lane, SendRequest), Refusal> {
+    fn admit(
+        &self,
+        incoming: &Incoming,
+        now: Moment,
+        lanes: &HashMap<TenantName, Lane>,
+    ) -> Result<(Lane, SendRequest), Refusal> {
         let request = SendRequest::parse(&incoming.text, now)?;
-        let lane = request.lane_on(incoming.queue)?;
+        let lane = match (request.lane, incoming.queue) {
+            (None, None) => lanes.get(&request.tenant).copied().unwrap_or(Lane::Bulk),
+            _ => request.lane_on(incoming.queue)?,
+        };
         if incoming.first_seen + self.settings.common.max_message_age <= now {
             return Err(Refusal::TooOld);
         }
         Ok((lane, request))
+    }
+
+    /// Books those again that have fewer recipients than were booked for them, at their lower cost.
+    async fn book_fewer(&self, fewer: Vec<Ready>, deadline: Deadline, desk: &mut Desk<'_>) {
+        if fewer.is_empty() {
+            return;
+        }
+        // They were in turn.
+        let ask = |ready: &Ready| Ask {
+            standing: Standing::Again,
+            ..ready.ask()
+        };
+        let asks: Vec<Ask> = fewer.iter().map(ask).collect();
+        let lane = desk.lane;
+        match booking::book_lane(&self.schedule, lane, &asks, &[], deadline.book_by()).await {
+            Ok((bookings, _)) => {
+                for (ready, booking) in fewer.into_iter().zip(&bookings) {
+                    desk.pack(ready, booking);
+                }
+            }
+            Err(why) => {
+                for ready in fewer {
+                    self.without_redis(lane, ready, desk.now, &why, desk.bag, desk.done);
+                }
+            }
+        }
     }
 
     /// How long to wait before a message that SQS has handed over before is looked at: whoever had it then may be at it, or
@@ -275,6 +386,7 @@ impl<B: Book, Q: SendBatch, S: Parked> Reserve<B, Q, S> {
                     Ok(body) => bag.send.push((
                         Message {
                             body,
+                            group: Some(envelope.tenant.to_string()),
                             ..Message::default()
                         },
                         slip,
@@ -306,9 +418,10 @@ impl<B: Book, Q: SendBatch, S: Parked> Reserve<B, Q, S> {
             self.post_to(settings.intake_queues.get(lane), bag.intake, deadline),
             self.post_to(settings.intake_dlqs.get(lane), bag.dead, deadline),
         ];
+        let aside = parking::park_all(&self.bucket, bag.aside, deadline.put_by());
+        let (posts, mut done) = tokio::join!(join_all(posts), aside);
         let mut undone = bag.undone;
-        let mut done = Done::new();
-        for (slip, sent) in join_all(posts).await.into_iter().flatten() {
+        for (slip, sent) in posts.into_iter().flatten() {
             let outcome = match sent {
                 Ok(()) => slip.there,
                 Err(why) => {
@@ -334,97 +447,6 @@ impl<B: Book, Q: SendBatch, S: Parked> Reserve<B, Q, S> {
         let sent = queue::send_all(&self.queues, queue, &messages, deadline.put_by()).await;
         slips.into_iter().zip(sent).collect()
     }
-
-    /// Logs what went wrong and counts everything. Nothing logged is of the mail itself.
-    fn report(&self, outcomes: &[(Ticket, Outcome)]) -> Vec<Metrics> {
-        let common = &self.settings.common;
-        let mut all = Vec::new();
-        for lane in Lane::ALL {
-            let mut metrics = Metrics::new(&common.namespace, &common.service, Some(lane));
-            let here = outcomes.iter().filter(|(ticket, _)| ticket.lane == lane);
-            let mut count = [0_usize; 8];
-            let [
-                accepted,
-                booked,
-                waiting,
-                refused,
-                failed,
-                slots_only,
-                retry_after,
-                redis_down,
-            ] = &mut count;
-            for (ticket, outcome) in here {
-                let send_id = ticket.send_id.as_ref().map(SendId::as_str);
-                match outcome {
-                    Outcome::Booked { delay, .. } => {
-                        *booked += 1;
-                        metrics.longest("BookedAheadMs", *delay);
-                    }
-                    Outcome::Waiting { .. } => *waiting += 1,
-                    Outcome::Held { .. } | Outcome::Unbooked { .. } => *redis_down += 1,
-                    // Booked, but not accepted: nothing of the mail is here.
-                    Outcome::Slot { delay, .. } => {
-                        *booked += 1;
-                        *slots_only += 1;
-                        metrics.longest("BookedAheadMs", *delay);
-                        continue;
-                    }
-                    Outcome::RetryAfter { .. } => {
-                        *retry_after += 1;
-                        continue;
-                    }
-                    Outcome::Refused(refusal) => {
-                        *refused += 1;
-                        let (reason, detail) = (refusal.code(), refusal.to_string());
-                        tracing::warn!(lane = lane.as_str(), send_id, reason, detail, "refused");
-                        continue;
-                    }
-                    Outcome::Failed(failure) => {
-                        *failed += 1;
-                        tracing::error!(lane = lane.as_str(), send_id, %failure, "comes again");
-                        continue;
-                    }
-                }
-                *accepted += usize::from(ticket.fresh);
-            }
-            if count == [0; 8] {
-                continue;
-            }
-            let [
-                accepted,
-                booked,
-                waiting,
-                refused,
-                failed,
-                slots_only,
-                retry_after,
-                redis_down,
-            ] = count;
-            tracing::info!(
-                lane = lane.as_str(),
-                accepted,
-                booked,
-                waiting,
-                refused,
-                failed,
-                slots_only,
-                retry_after,
-                redis_down,
-                "batch"
-            );
-            metrics.count("Accepted", accepted);
-            metrics.count("Booked", booked);
-            metrics.count("Waiting", waiting);
-            metrics.count("Refused", refused);
-            metrics.count("EnqueueFailed", failed);
-            metrics.count("RedisDown", redis_down);
-            if self.settings.slots_only {
-                metrics.count("SlotsOnly", slots_only);
-            }
-            all.push(metrics);
-        }
-        all
-    }
 }
 
 impl Ready {
@@ -438,6 +460,14 @@ impl Ready {
             },
         }
     }
+}
+
+/// The digests of all recipients, in order.
+fn digests(ready: &[Ready]) -> Vec<AddressDigest> {
+    let recipients = ready
+        .iter()
+        .flat_map(|ready| ready.request.mail.recipients());
+    recipients.map(digest).collect()
 }
 
 /// How a message that has waited and won't go after all leaves its line, so that others have its turn.
@@ -495,6 +525,7 @@ fn refuse(index: usize, incoming: Incoming, refusal: Refusal, bag: &mut Mailbag,
         done.push((index, Outcome::Refused(refusal)));
         return;
     }
+    let group = group(&incoming.text);
     let message = Message {
         body: incoming.text,
         delay_seconds: 0,
@@ -503,7 +534,7 @@ fn refuse(index: usize, incoming: Incoming, refusal: Refusal, bag: &mut Mailbag,
             Attribute::text(DETAIL, refusal.to_string()),
             Attribute::number(FIRST_SEEN, incoming.first_seen.0),
         ],
-        group: None,
+        group,
     };
     let slip = Slip {
         index,
@@ -514,78 +545,147 @@ fn refuse(index: usize, incoming: Incoming, refusal: Refusal, bag: &mut Mailbag,
     bag.dead.push((message, slip));
 }
 
-/// Makes the message that a booking asks for.
-fn pack(lane: Lane, ready: Ready, booking: &Booking, bag: &mut Mailbag, done: &mut Done) {
-    let ask = ready.ask();
-    let Ready {
-        index,
-        mut incoming,
-        request,
-    } = ready;
-    incoming.holds = 0; // Redis is there
-    match booking {
-        Booking::Blocked(left) => {
-            // It asks again as it is, soon after somebody may send.
-            let delay = Millis(left.0 + rand::random_range(0..=AFTER_BLOCK.0.min(left.0)));
-            let place = incoming.place;
-            bag.intake
-                .push(waiting(index, incoming, place, delay, *left));
+/// Where the messages of one lane are made ready to leave.
+struct Desk<'a> {
+    lane: Lane,
+    now: Moment,
+    bag: &'a mut Mailbag,
+    done: &'a mut Done,
+}
+
+impl Desk<'_> {
+    /// Packs all of a lane's messages. `suppressed` are the places of those recipients, all messages' counted through, whom nobody
+    /// may be sent to: they are left out. Answers with the messages that now have a slot for too many: they are to be booked again.
+    fn pack_all(
+        &mut self,
+        all: Vec<Ready>,
+        bookings: &[Booking],
+        suppressed: &[usize],
+        tickets: &mut [Ticket],
+    ) -> Vec<Ready> {
+        let (mut fewer, mut before) = (Vec::new(), 0);
+        for (mut ready, booking) in all.into_iter().zip(bookings) {
+            let mail = &mut ready.request.mail;
+            let count = mail.recipients().count();
+            let here = before..before + count;
+            let places = suppressed.iter().filter(|place| here.contains(place));
+            let places: Vec<usize> = places.map(|place| place - before).collect();
+            before += count;
+            let nobody_left = places.len() == count;
+            let is_settled = matches!(booking, Booking::Slot(_) | Booking::Paused);
+            // Who waits is asked for again when it comes back, as are those that nobody can book for now.
+            if places.is_empty()
+                || !(is_settled || nobody_left && matches!(booking, Booking::Wait(_)))
+            {
+                self.pack(ready, booking);
+                continue;
+            }
+            let ask = ready.ask();
+            tickets[ready.index].suppressed = ready.request.mail.leave_out(&places);
+            self.bag.undone.add(&ask, booking);
+            if nobody_left {
+                self.done.push((ready.index, Outcome::Suppressed));
+            } else if matches!(booking, Booking::Slot(_)) {
+                fewer.push(ready);
+            } else {
+                self.pack(ready, booking);
+            }
         }
-        Booking::UnknownTenant => refuse(index, incoming, Refusal::UnknownTenant, bag, done),
-        Booking::OverCap => refuse(index, incoming, Refusal::OverCap, bag, done),
-        Booking::Paused => {
-            let failure = Failure::Schedule("its tenant is paused".to_owned());
-            done.push((index, Outcome::Failed(failure)));
-        }
-        Booking::Left => {
-            let failure = Failure::Schedule("it left its line and never asked to".to_owned());
-            done.push((index, Outcome::Failed(failure)));
-        }
-        Booking::Wait(wait) => {
-            let (message, slip) =
-                waiting(index, incoming, Some(wait.place), wait.delay, wait.estimate);
-            let booked = Some((ask, booking.clone()));
-            bag.intake.push((message, Slip { booked, ..slip }));
-        }
-        Booking::Slot(slot) if slot.delay.whole_secs() > MAX_DELAY.whole_secs() => {
-            // No message can be delayed that long. Cut short, it would surface before its slot, so the
-            // slot goes back and the message asks again in time.
-            tracing::error!(
-                delay_ms = slot.delay.0,
-                "slot past the longest delay: check the horizon"
-            );
-            bag.undone.add(&ask, booking);
-            let place = incoming.place;
-            bag.intake
-                .push(waiting(index, incoming, place, MAX_DELAY, slot.delay));
-        }
-        Booking::Slot(slot) => {
-            let Slot { at, delay, cells } = slot.clone();
-            let mut envelope = request.into_envelope(lane, at, cells, incoming.first_seen);
-            envelope.suspect_since = incoming.suspect_since;
-            match envelope.to_json() {
-                Ok(body) => {
-                    let message = Message {
-                        body,
-                        delay_seconds: seconds(delay),
-                        attributes: Vec::new(),
-                        group: None,
-                    };
-                    let slip = Slip {
-                        index,
-                        there: Outcome::Booked { slot: at, delay },
-                        not_there: Failure::Enqueue,
-                        booked: Some((ask, booking.clone())),
-                    };
-                    bag.send.push((message, slip));
-                }
-                Err(error) => {
-                    bag.undone.add(&ask, booking);
-                    done.push((index, Outcome::Failed(Failure::Envelope(error.to_string()))));
+        fewer
+    }
+
+    /// Makes the message that a booking asks for.
+    fn pack(&mut self, ready: Ready, booking: &Booking) {
+        let (bag, done) = (&mut *self.bag, &mut *self.done);
+        let ask = ready.ask();
+        let Ready {
+            index,
+            mut incoming,
+            request,
+        } = ready;
+        incoming.holds = 0; // Redis is there
+        match booking {
+            Booking::Blocked(left) => {
+                // It asks again as it is, soon after somebody may send.
+                let delay = Millis(left.0 + rand::random_range(0..=AFTER_BLOCK.0.min(left.0)));
+                let place = incoming.place;
+                bag.intake
+                    .push(waiting(index, incoming, place, delay, *left));
+            }
+            Booking::UnknownTenant => {
+                let refusal = Refusal::UnknownTenant(request.tenant);
+                refuse(index, incoming, refusal, bag, done);
+            }
+            Booking::OverCap => refuse(index, incoming, Refusal::OverCap, bag, done),
+            Booking::Paused => {
+                let mut envelope =
+                    request.into_envelope(self.lane, self.now, Vec::new(), incoming.first_seen);
+                envelope.suspect_since = incoming.suspect_since;
+                bag.aside.push(Aside { index, envelope });
+            }
+            Booking::Left => {
+                let failure = Failure::Schedule("it left its line and never asked to".to_owned());
+                done.push((index, Outcome::Failed(failure)));
+            }
+            Booking::Wait(wait) => {
+                // Whoever was in turn already has no new place.
+                let is_placed = wait.place > 0;
+                let place = Some(wait.place).filter(|_| is_placed).or(incoming.place);
+                let (message, slip) = waiting(index, incoming, place, wait.delay, wait.estimate);
+                let booked = is_placed.then(|| (ask, booking.clone()));
+                bag.intake.push((message, Slip { booked, ..slip }));
+            }
+            Booking::Slot(slot) if slot.delay.whole_secs() > MAX_DELAY.whole_secs() => {
+                // No message can be delayed that long. Cut short, it would surface before its slot, so the
+                // slot goes back and the message asks again in time.
+                tracing::error!(
+                    delay_ms = slot.delay.0,
+                    "slot past the longest delay: check the horizon"
+                );
+                bag.undone.add(&ask, booking);
+                let place = incoming.place;
+                bag.intake
+                    .push(waiting(index, incoming, place, MAX_DELAY, slot.delay));
+            }
+            Booking::Slot(slot) => {
+                let Slot { at, delay, cells } = slot.clone();
+                let mut envelope = request.into_envelope(self.lane, at, cells, incoming.first_seen);
+                envelope.suspect_since = incoming.suspect_since;
+                match envelope.to_json() {
+                    Ok(body) => {
+                        let message = Message {
+                            body,
+                            delay_seconds: seconds(delay),
+                            attributes: Vec::new(),
+                            group: Some(envelope.tenant.to_string()),
+                        };
+                        let slip = Slip {
+                            index,
+                            there: Outcome::Booked { slot: at, delay },
+                            not_there: Failure::Enqueue,
+                            booked: Some((ask, booking.clone())),
+                        };
+                        bag.send.push((message, slip));
+                    }
+                    Err(error) => {
+                        bag.undone.add(&ask, booking);
+                        done.push((index, Outcome::Failed(Failure::Envelope(error.to_string()))));
+                    }
                 }
             }
         }
     }
+}
+
+/// The tenant that a request names, if it can be made out: SQS keeps one tenant's backlog from delaying the others.
+fn group(text: &str) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Head {
+        tenant: String,
+    }
+    let head: Head = serde_json::from_str(text).ok()?;
+    head.tenant.parse::<TenantName>().ok()?;
+    Some(head.tenant)
 }
 
 /// A request that goes back to its intake queue as it came, with what it needs to ask again.
@@ -605,11 +705,12 @@ fn waiting(
     if incoming.holds > 0 {
         attributes.push(Attribute::number(HOLDS, u64::from(incoming.holds)));
     }
+    let group = group(&incoming.text);
     let message = Message {
         body: incoming.text,
         delay_seconds: seconds(delay),
         attributes,
-        group: None,
+        group,
     };
     let slip = Slip {
         index,

@@ -10,11 +10,11 @@
 //! - [`event`]: what an invocation is given.
 //! - [`handler`]: the way of a batch, without AWS or Redis.
 //! - `slots`: the way of slots only, for mail that somebody else sends.
-//! - [`release`]: parked mail on its way again.
-//! - [`s3`]: where it is parked.
+//! - `parking`: mail of tenants that may not send.
 //! - [`deadline`]: how an invocation's time is shared out.
 //! - `booking`: slots from the schedule, one call per lane, and back to it.
 //! - [`answer`]: what became of each request, as SQS and direct callers are told.
+//! - `report`: what is logged and counted of a batch.
 //! - [`error`]: why an invocation fails as a whole.
 //! - [`ports`]: what a batch needs from outside.
 
@@ -24,9 +24,9 @@ pub mod deadline;
 pub mod error;
 pub mod event;
 pub mod handler;
+mod parking;
 pub mod ports;
-pub mod release;
-pub mod s3;
+mod report;
 mod slots;
 
 pub use answer::Answer;

@@ -3,9 +3,9 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use lambda_runtime::{Error, LambdaEvent, service_fn, tracing::Instrument};
-use reserve::{Deadline, Event, Reserve, s3::Bucket};
+use reserve::{Deadline, Event, Reserve};
 use sendslot_domain::Moment;
-use sendslot_runtime::{ReserveSettings, Seeded, aws, logs};
+use sendslot_runtime::{ReserveSettings, Seeded, aws, bucket::Bucket, logs};
 use tokio::time::Instant;
 
 #[tokio::main(flavor = "current_thread")]
@@ -15,9 +15,9 @@ async fn main() -> Result<(), Error> {
     let config = aws::config(aws::RetryConfig::standard()).await;
     let schedule = Seeded::connect(&settings.common, &config)?;
     let sqs = aws_sdk_sqs::Client::new(&config);
-    let parked = Bucket::new((&config).into(), settings.common.parking_bucket.clone());
+    let bucket = Bucket::new((&config).into(), settings.common.parking_bucket.clone());
     let service = settings.common.service.clone();
-    let reserve = &Reserve::new(schedule, sqs, parked, settings);
+    let reserve = &Reserve::new(schedule, sqs, bucket, settings);
     lambda_runtime::run(service_fn(|event: LambdaEvent<Event>| {
         let span = logs::invocation(&service, &event.context);
         let handled = async move {

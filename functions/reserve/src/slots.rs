@@ -1,13 +1,13 @@
 //! The way of slots only: for mail that somebody else sends, so nothing is put on a queue.
 
-use sendslot_domain::{Lane, SendId};
+use sendslot_domain::{Lane, SendId, TenantName};
 use sendslot_mail::{Refusal, SlotRequest, request};
 use sendslot_runtime::ByLane;
 use sendslot_schedule::{Ask, Booking, Slot, Standing};
 
 use crate::{
     answer::{Failure, Outcome, Ticket},
-    booking::{self, NotBooked},
+    booking::{self, Booked, NotBooked},
     deadline::Deadline,
     ports::Book,
 };
@@ -36,14 +36,17 @@ pub(crate) async fn run(
         priority: asks(&ready.priority),
         bulk: asks(&ready.bulk),
     };
-    match booking::book(schedule, &asks, deadline.book_by()).await {
-        Ok(bookings) => {
+    // Whom it goes to isn't said.
+    let addresses = ByLane::default();
+    match booking::book(schedule, &asks, &addresses, deadline.book_by()).await {
+        Ok(Booked { bookings, .. }) => {
             let ByLane { priority, bulk } = bookings;
             let bookings = priority.into_iter().chain(bulk);
             let ready = ready.priority.into_iter().chain(ready.bulk);
             done.extend(ready.zip(bookings).map(|((index, request), booking)| {
+                let tenant = request.tenant;
                 let ticket = ticket(request.send_id, request.lane);
-                (index, ticket, outcome(&booking))
+                (index, ticket, outcome(&booking, &tenant))
             }));
         }
         Err(NotBooked { why, undone }) => {
@@ -64,11 +67,12 @@ pub(crate) async fn run(
         .collect()
 }
 
-const fn ticket(send_id: Option<SendId>, lane: Lane) -> Ticket {
+fn ticket(send_id: Option<SendId>, lane: Lane) -> Ticket {
     Ticket {
         send_id,
         lane,
         fresh: true,
+        suppressed: Vec::new(),
     }
 }
 
@@ -80,7 +84,7 @@ fn ask(request: &SlotRequest) -> Ask {
     }
 }
 
-fn outcome(booking: &Booking) -> Outcome {
+fn outcome(booking: &Booking, tenant: &TenantName) -> Outcome {
     match booking {
         Booking::Slot(Slot { at, delay, .. }) => Outcome::Slot {
             slot: *at,
@@ -88,7 +92,7 @@ fn outcome(booking: &Booking) -> Outcome {
         },
         Booking::Wait(wait) => Outcome::RetryAfter { delay: wait.delay },
         Booking::Blocked(left) => Outcome::RetryAfter { delay: *left },
-        Booking::UnknownTenant => Outcome::Refused(Refusal::UnknownTenant),
+        Booking::UnknownTenant => Outcome::Refused(Refusal::UnknownTenant(tenant.clone())),
         Booking::Paused => Outcome::Refused(Refusal::Paused),
         Booking::OverCap => Outcome::Refused(Refusal::OverCap),
         Booking::Left => {

@@ -3,13 +3,11 @@
 use std::time::Duration;
 
 use reserve::deadline::CLOSING;
-use sendslot_domain::{Lane, Millis, Moment};
-use sendslot_mail::SendRequest;
-use sendslot_runtime::parking::{ParkedKey, Reason};
-use serde_json::{Value, json};
+use sendslot_domain::{Lane, Millis};
+use serde_json::json;
 use tokio::time::Instant;
 
-use crate::rig::{NOW, Rig, body, failed, locked, record, request, unused};
+use crate::rig::{Rig, body, failed, locked, record, unused};
 
 /// How long a call takes that never answers.
 const HANGS: Duration = Duration::from_hours(24);
@@ -18,27 +16,6 @@ const TIME: Duration = Duration::from_secs(10);
 
 fn bodies(count: usize) -> Vec<String> {
     (0..count).map(|n| body(&format!("m{n}"))).collect()
-}
-
-/// Parks so many mails of acme's.
-fn park(rig: &Rig, count: u64) {
-    for n in 0..count {
-        let key = ParkedKey {
-            tenant: "acme".parse().expect("a name"),
-            first_seen: Moment(NOW.0 - 9_000 + n),
-            reason: Reason::Paused,
-            lane: Lane::Bulk,
-            send_id: format!("m{n}").parse().expect("a send id"),
-        };
-        let request = request(key.send_id.as_str()).to_string();
-        let request = SendRequest::parse(&request, NOW).expect("a request");
-        let envelope = request.into_envelope(key.lane, NOW, Vec::new(), key.first_seen);
-        rig.park(&key, Some(&envelope.to_json().expect("JSON")));
-    }
-}
-
-fn release(most: u64) -> Value {
-    json!({ "tenant": "acme", "most": most })
 }
 
 #[tokio::test(start_paused = true)]
@@ -52,15 +29,8 @@ async fn with_its_end_near_an_invocation_takes_nothing_on() {
     let message = "no time left before the function times out";
     let expected = json!({ "send_id": "m0", "status": "failed", "message": message });
     assert_eq!(told, [expected]);
-    park(&rig, 2);
-    let told = rig.release(release(9)).await.expect("an answer");
-    assert_eq!(
-        (&told["released"], &told["left"]),
-        (&json!(0), &json!(true))
-    );
     assert!(rig.asked().is_empty());
     assert!(locked(&rig.queues.calls).is_empty());
-    assert_eq!(rig.parked().len(), 2);
 
     let rig = Rig::new().within(CLOSING + Duration::from_millis(1));
     assert_eq!(rig.queued(Lane::Bulk, &bodies(2)).await, [0; 0]);
@@ -75,18 +45,12 @@ async fn a_booking_that_hangs_leaves_time_to_hold_the_messages() {
     assert!(start.elapsed() < TIME, "{:?}", start.elapsed());
     assert_eq!(rig.on("bulk-intake").len(), 25);
 
-    // Slots only, and parked mail that gets none.
+    // Slots only.
     let start = Instant::now();
     let event = json!({ "enqueue": false, "messages": [{ "tenant": "acme" }] });
     let error = rig.run(&event.to_string()).await.expect_err("no slots");
     assert!(error.to_string().ends_with("no answer in time"), "{error}");
     assert!(start.elapsed() < TIME, "{:?}", start.elapsed());
-    let start = Instant::now();
-    park(&rig, 1);
-    let error = rig.release(release(9)).await.expect_err("no slots");
-    assert!(error.to_string().ends_with("no answer in time"), "{error}");
-    assert!(start.elapsed() < TIME, "{:?}", start.elapsed());
-    assert_eq!(rig.parked(), ["m0"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -132,48 +96,4 @@ async fn nothing_that_hangs_makes_an_invocation_late() {
         };
         assert_eq!(back, expected);
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_release_ends_in_time_whatever_hangs() {
-    for (what, expected) in [
-        ("list", None),
-        ("resume", None),
-        ("fetch", Some((0, true, 3))),
-        ("book", None),
-        ("put", Some((0, true, 3))),
-        // They are on their way, and released again later.
-        ("remove", Some((3, false, 3))),
-    ] {
-        let rig = Rig::new().within(TIME).taking(what, HANGS);
-        park(&rig, 3);
-        let start = Instant::now();
-        let told = rig.release(release(9)).await;
-        assert!(start.elapsed() < TIME, "{what}: {:?}", start.elapsed());
-        let told = told
-            .ok()
-            .map(|told| (told["released"].clone(), told["left"].clone()));
-        let told = told.map(|(released, left)| (released.as_u64(), left.as_bool()));
-        let answer = expected.map(|(released, left, _)| (Some(released), Some(left)));
-        assert_eq!(told, answer, "{what}");
-        let parked = expected.map_or(3, |(_, _, parked)| parked);
-        assert_eq!(rig.parked().len(), parked, "{what}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_release_goes_on_as_long_as_there_is_time() {
-    // 200 at a time take 20 calls, of which 8 run at a time: 3 s.
-    let rig = Rig::new()
-        .within(TIME)
-        .taking("put", Duration::from_secs(1));
-    park(&rig, 1000);
-    let start = Instant::now();
-    let told = rig.release(release(1000)).await.expect("an answer");
-    assert!(start.elapsed() < TIME, "{:?}", start.elapsed());
-    assert_eq!(
-        (&told["released"], &told["left"]),
-        (&json!(400), &json!(true))
-    );
-    assert_eq!(rig.parked().len(), 600);
 }

@@ -70,7 +70,7 @@ async fn each_request_has_its_result_in_order() {
             { "send_id": "waits", "status": "waiting", "wait_ms": 62_500, "estimate_ms": 93_000 },
             {
                 "send_id": "stray", "status": "refused", "reason": "unknown_tenant",
-                "message": "/tenant: unknown to this budget: correct it, or deploy the tenant first",
+                "message": "/tenant: \"nobody\" is not set up: correct it, or give it settings (deploy infra/tenant.yaml, or name it in Tenants)",
             },
             {
                 "send_id": "lost", "status": "failed",

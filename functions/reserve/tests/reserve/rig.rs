@@ -6,15 +6,13 @@ use std::{
     time::Duration,
 };
 
-use reserve::{
-    Answer, Deadline, Event, HandlerError, Reserve,
-    ports::{Book, Parked, ParkedMail, Removed},
-};
-use sendslot_domain::{Lane, Millis, Moment, TenantName};
-use sendslot_mail::Envelope;
+use reserve::{Answer, Deadline, Event, HandlerError, Reserve, ports::Book};
+use sendslot_domain::{Lane, Millis, Moment, TenantName, suppression::AddressDigest};
+use sendslot_mail::{Envelope, digest};
 use sendslot_runtime::{
-    Metrics, Queue, ReserveSettings,
-    parking::{ParkedKey, Reason, prefix},
+    AskTenants, Metrics, Queue, ReserveSettings,
+    bucket::Parking,
+    parking::ParkedKey,
     queue::{Failed, Message, SendBatch, Value as AttributeValue},
 };
 use sendslot_schedule::{Ask, Booking, ScheduleError, Slot, Unused};
@@ -27,12 +25,8 @@ type Sent = dyn Fn(&str, usize, &[&Message]) -> Result<Vec<Failed>, String> + Se
 pub(crate) type Release = (Lane, Vec<Unused>);
 /// What was done, in order, over all fakes.
 type Steps = Arc<Mutex<Vec<String>>>;
-/// How long a call takes, by its name: `book`, `release`, `resume`, `put`, `list`, `fetch` or `remove`.
+/// How long a call takes, by its name: `book`, `release`, `tenants`, `put` or `park`.
 type Takes = Arc<Mutex<HashMap<&'static str, Duration>>>;
-/// Parked mail by its key, as a bucket lists it, and how manieth it is that was parked. Nothing in place of a body is gone when
-/// it is fetched.
-type Objects = Arc<Mutex<BTreeMap<String, (Option<Vec<u8>>, usize)>>>;
-
 /// The moment of every test: 2026-11-30 17:30 UTC.
 pub(crate) const NOW: Moment = Moment(1_796_059_800_000);
 
@@ -43,6 +37,12 @@ pub(crate) struct FakeSchedule {
     takes: Takes,
     /// The lanes that can't be booked. With both, Redis can't be used at all.
     pub(crate) down: Mutex<Vec<Lane>>,
+    /// Whom nobody may be sent to.
+    suppressed: Vec<AddressDigest>,
+    /// What Redis knows of tenants, by name.
+    tenants: HashMap<&'static str, &'static str>,
+    /// How many addresses each call asked about.
+    pub(crate) looked_up: Mutex<Vec<usize>>,
     /// The asks of each call.
     pub(crate) calls: Mutex<Vec<(Lane, Vec<Ask>)>>,
     /// What was released.
@@ -50,7 +50,12 @@ pub(crate) struct FakeSchedule {
 }
 
 impl Book for &FakeSchedule {
-    async fn book(&self, lane: Lane, asks: &[Ask]) -> Result<Vec<Booking>, ScheduleError> {
+    async fn book_for(
+        &self,
+        lane: Lane,
+        asks: &[Ask],
+        addresses: &[AddressDigest],
+    ) -> Result<(Vec<Booking>, Vec<usize>), ScheduleError> {
         if locked(&self.down).contains(&lane) {
             return Err(ScheduleError::NoBudget("{ses}".into()));
         }
@@ -59,10 +64,12 @@ impl Book for &FakeSchedule {
         let mut calls = locked(&self.calls);
         let before: usize = calls.iter().map(|(_, asks)| asks.len()).sum();
         calls.push((lane, asks.to_vec()));
+        locked(&self.looked_up).push(addresses.len());
         let answers = asks.iter().enumerate();
-        Ok(answers
-            .map(|(index, ask)| (self.answer)(before + index, lane, ask))
-            .collect())
+        let answers = answers.map(|(index, ask)| (self.answer)(before + index, lane, ask));
+        let found = addresses.iter().enumerate();
+        let found = found.filter(|(_, address)| self.suppressed.contains(address));
+        Ok((answers.collect(), found.map(|(index, _)| index).collect()))
     }
 
     async fn release(&self, lane: Lane, unused: &[Unused]) -> Result<(), ScheduleError> {
@@ -70,14 +77,18 @@ impl Book for &FakeSchedule {
         locked(&self.released).push((lane, unused.to_vec()));
         Ok(())
     }
+}
 
-    async fn resume(&self, tenant: &TenantName) -> Result<(), ScheduleError> {
-        if locked(&self.down).len() == Lane::ALL.len() {
-            return Err(ScheduleError::NoBudget("{ses}".into()));
-        }
-        locked(&self.steps).push(format!("resume {tenant}"));
-        pass(&self.takes, "resume").await;
-        Ok(())
+impl AskTenants for &FakeSchedule {
+    async fn tenants(&self, tenants: &[TenantName]) -> Result<Vec<Option<String>>, ScheduleError> {
+        locked(&self.steps).push("tenants".to_owned());
+        pass(&self.takes, "tenants").await;
+        let known = tenants
+            .iter()
+            .map(|tenant| self.tenants.get(tenant.as_str()));
+        Ok(known
+            .map(|text| text.map(|text| (*text).to_owned()))
+            .collect())
     }
 }
 
@@ -114,65 +125,25 @@ impl SendBatch for &FakeQueues {
     }
 }
 
-/// Lists, gives and removes parked mail.
+/// Keeps parked mail.
 pub(crate) struct FakeBucket {
     steps: Steps,
     takes: Takes,
-    objects: Objects,
-    /// What can't be done: `list`, `fetch` or `remove`.
-    fails: &'static str,
+    objects: Mutex<BTreeMap<String, String>>,
+    /// Of which send ids nothing can be parked.
+    fails: Vec<&'static str>,
 }
 
-impl FakeBucket {
-    async fn step(&self, what: &str, of: &str) -> Result<(), String> {
-        if self.fails == what {
-            return Err(format!("no {what} today"));
+impl Parking for &FakeBucket {
+    async fn park(&self, key: String, body: String) -> Result<(), String> {
+        let parked: ParkedKey = key.parse().expect("a key");
+        locked(&self.steps).push(format!("park {}", parked.send_id));
+        pass(&self.takes, "park").await;
+        if self.fails.contains(&parked.send_id.as_str()) {
+            return Err("no parking today".to_owned());
         }
-        locked(&self.steps).push(format!("{what} {of}"));
-        pass(&self.takes, what).await;
+        locked(&self.objects).insert(key, body);
         Ok(())
-    }
-}
-
-impl Parked for &FakeBucket {
-    async fn oldest(
-        &self,
-        tenant: &TenantName,
-        reason: Reason,
-        after: Option<&ParkedKey>,
-        most: usize,
-    ) -> Result<Vec<ParkedKey>, String> {
-        self.step("list", tenant.as_str()).await?;
-        let objects = locked(&self.objects);
-        let after = after.map(ToString::to_string).unwrap_or_default();
-        let here = objects
-            .keys()
-            .filter(|key| **key > after && key.starts_with(&prefix(tenant)));
-        let keys = here.map(|key| key.parse::<ParkedKey>().expect("a key"));
-        Ok(keys.filter(|key| key.reason == reason).take(most).collect())
-    }
-
-    async fn fetch(&self, key: &ParkedKey) -> Result<Option<ParkedMail>, String> {
-        self.step("fetch", key.send_id.as_str()).await?;
-        let found = locked(&self.objects).get(&key.to_string()).cloned();
-        Ok(found.and_then(|(body, number)| {
-            let tag = number.to_string();
-            body.map(|body| ParkedMail { body, tag })
-        }))
-    }
-
-    async fn remove(&self, key: &ParkedKey, tag: &str) -> Result<Removed, String> {
-        self.step("remove", key.send_id.as_str()).await?;
-        let mut objects = locked(&self.objects);
-        let key = key.to_string();
-        if objects
-            .get(&key)
-            .is_some_and(|(_, number)| number.to_string() != tag)
-        {
-            return Ok(Removed::ParkedAnew);
-        }
-        objects.remove(&key);
-        Ok(Removed::Gone)
     }
 }
 
@@ -187,6 +158,7 @@ pub(crate) struct Rig {
     pub(crate) time: Duration,
     slots_only: bool,
     redis_down: &'static str,
+    source: &'static str,
 }
 
 impl Rig {
@@ -201,6 +173,9 @@ impl Rig {
                     slot(Millis::from_secs(number as u64 + 1), ask.cost)
                 }),
                 down: Mutex::default(),
+                suppressed: Vec::new(),
+                tenants: HashMap::new(),
+                looked_up: Mutex::default(),
                 calls: Mutex::default(),
                 released: Mutex::default(),
             },
@@ -213,14 +188,15 @@ impl Rig {
             bucket: FakeBucket {
                 steps: steps.clone(),
                 takes: takes.clone(),
-                objects: Objects::default(),
-                fails: "",
+                objects: Mutex::default(),
+                fails: Vec::new(),
             },
             steps,
             takes,
             time: Duration::from_secs(30),
             slots_only: true,
             redis_down: "hold",
+            source: "deploy",
         }
     }
 
@@ -236,41 +212,23 @@ impl Rig {
         self
     }
 
-    /// The bucket does this in vain: `list`, `fetch` or `remove`.
-    pub(crate) fn without(mut self, what: &'static str) -> Self {
-        self.bucket.fails = what;
+    /// Nothing can be parked under these send ids.
+    pub(crate) fn not_parking(mut self, send_ids: &[&'static str]) -> Self {
+        self.bucket.fails = send_ids.to_vec();
         self
     }
 
-    /// Parks an object; with nothing in it, it is listed but gone.
-    pub(crate) fn park(&self, key: &ParkedKey, body: Option<&str>) {
-        park(
-            &self.bucket.objects,
-            key,
-            body.map(|body| body.as_bytes().to_vec()),
-        );
+    /// Nobody may be sent to at these addresses.
+    pub(crate) fn suppressing(mut self, addresses: &[&str]) -> Self {
+        self.schedule.suppressed = addresses.iter().map(|address| digest(address)).collect();
+        self
     }
 
-    /// Parks bytes.
-    pub(crate) fn park_bytes(&self, key: &ParkedKey, bytes: &[u8]) {
-        park(&self.bucket.objects, key, Some(bytes.to_vec()));
-    }
-
-    /// A worker parks this mail anew as soon as it is on its queue.
-    pub(crate) fn parking_anew(self, key: &ParkedKey, body: &str) -> Self {
-        let (objects, key, body) = (self.bucket.objects.clone(), key.clone(), body.to_owned());
-        self.answering(move |_, _, _| {
-            park(&objects, &key, Some(body.clone().into_bytes()));
-            Ok(Vec::new())
-        })
-    }
-
-    /// What is parked under this key.
-    pub(crate) fn object(&self, key: &ParkedKey) -> Option<String> {
-        let (body, _) = locked(&self.bucket.objects)
-            .get(&key.to_string())
-            .cloned()?;
-        body.map(|body| String::from_utf8(body).expect("text"))
+    /// Redis knows these tenants, with their settings as JSON.
+    pub(crate) fn knowing(mut self, tenants: &[(&'static str, &'static str)]) -> Self {
+        self.source = "account";
+        self.schedule.tenants = tenants.iter().copied().collect();
+        self
     }
 
     /// Such a call takes so long.
@@ -285,11 +243,15 @@ impl Rig {
         self
     }
 
-    /// The send ids of what is parked, by key.
-    pub(crate) fn parked(&self) -> Vec<String> {
+    /// What is parked, by key.
+    pub(crate) fn parked(&self) -> Vec<(String, Envelope)> {
         let objects = locked(&self.bucket.objects);
-        let keys = objects.keys().map(|key| key.parse::<ParkedKey>());
-        keys.map(|key| key.expect("a key").send_id.to_string())
+        let objects = objects.iter();
+        objects
+            .map(|(key, body)| {
+                let envelope = Envelope::from_json(body).expect("an envelope");
+                (key.clone(), envelope)
+            })
             .collect()
     }
 
@@ -324,7 +286,7 @@ impl Rig {
     pub(crate) async fn run(&self, event: &str) -> Result<(Value, Vec<Metrics>), HandlerError> {
         let from = &mut serde_json::Deserializer::from_str(event);
         let event: Event = serde_path_to_error::deserialize(from).expect("an event");
-        let settings = settings(self.slots_only, self.redis_down);
+        let settings = settings(self.slots_only, self.redis_down, self.source);
         let reserve = Reserve::new(&self.schedule, &self.queues, &self.bucket, settings);
         let deadline = Deadline::at(Instant::now() + self.time);
         let (answer, metrics): (Answer, _) = reserve.handle(event, NOW, deadline).await?;
@@ -382,14 +344,6 @@ impl Rig {
         (results.clone(), metrics)
     }
 
-    /// Runs a request to release parked mail.
-    pub(crate) async fn release(&self, release: Value) -> Result<Value, HandlerError> {
-        let event = json!({ "release": release }).to_string();
-        let (answer, metrics) = self.run(&event).await?;
-        assert!(metrics.is_empty(), "it was counted when it came first");
-        Ok(answer)
-    }
-
     /// What is on the queue with this name, over all calls.
     pub(crate) fn on(&self, queue: &str) -> Vec<Message> {
         let calls = locked(&self.queues.calls);
@@ -427,12 +381,6 @@ async fn pass(takes: &Takes, what: &str) {
     if let Some(takes) = takes {
         sleep(takes).await;
     }
-}
-
-fn park(objects: &Objects, key: &ParkedKey, body: Option<Vec<u8>>) {
-    let mut objects = locked(objects);
-    let number = objects.values().map(|(_, number)| number + 1).max();
-    objects.insert(key.to_string(), (body, number.unwrap_or_default()));
 }
 
 /// A slot so far ahead of [`NOW`], all of it in one cell.
@@ -551,7 +499,7 @@ pub(crate) fn attribute(message: &Message, name: &str) -> Option<String> {
     })
 }
 
-fn settings(slots_only: bool, redis_down: &str) -> ReserveSettings {
+fn settings(slots_only: bool, redis_down: &str, source: &str) -> ReserveSettings {
     let read = ReserveSettings::read(|name| {
         let value = match name {
             "POWERTOOLS_SERVICE_NAME" => "reserve".into(),
@@ -561,6 +509,7 @@ fn settings(slots_only: bool, redis_down: &str) -> ReserveSettings {
             "SENDSLOT_SLOTS_ONLY" => if slots_only { "on" } else { "off" }.into(),
             "SENDSLOT_REDIS_DOWN" => redis_down.into(),
             "SENDSLOT_PARKING_BUCKET" => "parked".into(),
+            "SENDSLOT_BUDGET_SOURCE" => source.into(),
             // SENDSLOT_BULK_INTAKE_QUEUE_URL is the queue `bulk-intake`.
             url => {
                 let name = url.strip_prefix("SENDSLOT_")?.strip_suffix("_URL")?;

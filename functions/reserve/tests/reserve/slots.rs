@@ -49,7 +49,7 @@ async fn each_request_has_its_slot_in_order_and_nothing_is_put_on_a_queue() {
             { "send_id": null, "status": "retry_after", "retry_after_ms": 62_500 },
             {
                 "send_id": null, "status": "refused", "reason": "unknown_tenant",
-                "message": "/tenant: unknown to this budget: correct it, or deploy the tenant first",
+                "message": "/tenant: \"nobody\" is not set up: correct it, or give it settings (deploy infra/tenant.yaml, or name it in Tenants)",
             },
             {
                 "send_id": null, "status": "refused", "reason": "over_cap",

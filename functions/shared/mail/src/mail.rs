@@ -102,6 +102,32 @@ impl Mail {
             .map(String::as_str)
     }
 
+    /// Leaves recipients out, by their places among [`Mail::recipients`]; answers where each stood, as JSON pointers into the request. The
+    /// order of the places doesn't matter, and what is no place is left.
+    pub fn leave_out(&mut self, places: &[usize]) -> Vec<String> {
+        let mut pointers = Vec::with_capacity(places.len());
+        let mut before = 0;
+        let lists = [
+            ("to", &mut self.to),
+            ("cc", &mut self.cc),
+            ("bcc", &mut self.bcc),
+        ];
+        for (name, list) in lists {
+            let mut index = 0;
+            let count = list.len();
+            list.retain(|_| {
+                let stays = !places.contains(&(before + index));
+                if !stays {
+                    pointers.push(format!("/{name}/{index}"));
+                }
+                index += 1;
+                stays
+            });
+            before += count;
+        }
+        pointers
+    }
+
     /// A digest of all of it: two requests under one send id are the same mail when these are equal.
     /// The order of keys and the spacing of template data make no difference.
     ///
@@ -170,6 +196,17 @@ mod tests {
                 "content":{"raw":{"data":""}}}"#,
         );
         assert_eq!(mail.cost(), 4);
+    }
+
+    #[test]
+    fn who_is_left_out_is_named_by_place() {
+        let mut mail = mail(
+            r#"{"from":"a@x.org","to":["b@x.org","c@x.org"],"cc":["d@x.org"],"bcc":["e@x.org"],
+                "content":{"raw":{"data":""}}}"#,
+        );
+        assert_eq!(mail.leave_out(&[3, 0, 9]), ["/to/0", "/bcc/0"]);
+        assert_eq!(mail.recipients().collect::<Vec<_>>(), ["c@x.org", "d@x.org"]);
+        assert_eq!(mail.leave_out(&[]), [""; 0]);
     }
 
     #[test]

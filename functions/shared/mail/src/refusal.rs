@@ -1,6 +1,6 @@
 //! Why a request is refused.
 
-use sendslot_domain::{Lane, tenant::NameError};
+use sendslot_domain::{Lane, TenantName, tenant::NameError};
 
 use crate::{address::AddressError, request::MAX_RECIPIENTS};
 
@@ -52,8 +52,10 @@ pub enum Refusal {
     #[error("/tenant: {0}")]
     BadTenant(NameError),
     /// The budget has no such tenant.
-    #[error("/tenant: unknown to this budget: correct it, or deploy the tenant first")]
-    UnknownTenant,
+    #[error(
+        "/tenant: \"{0}\" is not set up: correct it, or give it settings (deploy infra/tenant.yaml, or name it in Tenants)"
+    )]
+    UnknownTenant(TenantName),
     /// The tenant may send nothing, and nothing of the mail is here that could be kept for it.
     #[error("/tenant: paused: ask again when it is resumed")]
     Paused,
@@ -140,6 +142,9 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// The code of [`Refusal::UnknownTenant`].
+    pub const UNKNOWN_TENANT: &'static str = "unknown_tenant";
+
     /// The reason's stable name, for dead-letter attributes, logs and direct callers.
     #[must_use]
     pub const fn code(&self) -> &'static str {
@@ -152,7 +157,7 @@ impl Refusal {
             Self::BadSendId(_) => "bad_send_id",
             Self::Conflict => "conflict",
             Self::BadTenant(_) => "bad_tenant",
-            Self::UnknownTenant => "unknown_tenant",
+            Self::UnknownTenant(_) => Self::UNKNOWN_TENANT,
             Self::Paused => "paused",
             Self::UnknownLane => "unknown_lane",
             Self::WrongLane { .. } => "wrong_lane",
