@@ -16,7 +16,7 @@ RELEASE := $(shell date -u +%Y-%m-%dT%H:%M:%SZ)
 export SAM_CLI_TELEMETRY := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-all tools demo up down invoke test test-rust test-prove test-template test-stack test-chaos chaos lint fmt bench prove docs deploy clean
+.PHONY: help setup setup-all tools demo up down invoke test test-rust test-prove test-template test-stack test-chaos chaos lint fmt bench prove docs deploy tenant clean
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -57,7 +57,7 @@ test-template: setup-all
 	.venv/lint/bin/python -m pytest -q tests/template
 
 test-stack: setup ## the tests of a deployed stack alone; STACK=up or AWS_ENDPOINT_URL=… says which
-	cargo build --quiet --workspace --bin reserve --bin send --bin control --bin quota-refresh --bin ses-simulator
+	cargo build --quiet --workspace --bin reserve --bin send --bin control --bin quota-refresh --bin feedback --bin auto-pause --bin ses-simulator
 	SES_SIMULATOR="$(TARGET)/ses-simulator" $(STACK_PYTHON) -m pytest -q tests/local tests/simulator tests/chaos tests/stack
 
 test-chaos: setup
@@ -66,15 +66,15 @@ test-chaos: setup
 lint: setup-all ## formatting, clippy, template and Python checks
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
-	.venv/lint/bin/ruff check tests
-	.venv/lint/bin/ruff format --check tests
+	.venv/lint/bin/ruff check tests infra
+	.venv/lint/bin/ruff format --check tests infra
 	.venv/lint/bin/cfn-lint
 	$(SAM) validate
 	.venv/lint/bin/checkov --config-file .checkov.yaml
 
 fmt: setup-all ## format Rust and Python
 	cargo fmt --all
-	.venv/lint/bin/ruff format tests
+	.venv/lint/bin/ruff format tests infra
 
 bench: setup ## measure the schedule against the simplest one that could work; writes out/bench.json
 	cargo build --quiet --workspace --bin bench
@@ -94,6 +94,12 @@ docs: setup-all ## write what the docs take from the code: docs/outcomes.md, the
 deploy: setup ## build for Lambda and deploy into your AWS account, asking first: PARAMETERS="Tenants=acme AlarmTopicArn=…"
 	PATH="$(CURDIR)/.venv/stack/bin:$$PATH" $(SAM) build $(OVERRIDES)
 	$(SAM) deploy --parameter-overrides 'Release=$(RELEASE)' $(foreach one,$(PARAMETERS),'$(one)')
+
+tenant: export NAME := $(value NAME)
+tenant: export STACK := $(or $(value STACK),sendslot)
+tenant: export PARAMETERS := $(value PARAMETERS)
+tenant: setup ## deploy a tenant of your stack, or change it, asking first: NAME=acme, and if you like STACK=sendslot PARAMETERS="Weight=3 …"
+	@$(STACK_PYTHON) infra/tenant.py $(SAM)
 
 clean: ## remove all that was made here, the tools too
 	@$(MAKE) --no-print-directory down

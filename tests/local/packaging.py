@@ -17,7 +17,7 @@ from .errors import LocalError
 from .paths import ROOT
 from .tools import target_folder
 
-BINARIES = ("reserve", "send", "control", "quota-refresh", "ses-simulator")
+BINARIES = ("reserve", "send", "control", "quota-refresh", "feedback", "auto-pause", "ses-simulator")
 #: What `cargo build` is told, so that it finds all done after `cargo test`, and the other way round.
 CARGO_BUILD = ("build", "--quiet", "--workspace", *(f"--bin={name}" for name in BINARIES))
 

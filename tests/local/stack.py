@@ -228,7 +228,8 @@ def _create_configuration_sets(ses_endpoint: str, names: list[str]) -> None:
 def parameters(knobs: Knobs, tenants: list[str], redis_url: str) -> dict[str, str]:
     """The template's parameters. Those of knobs that were not given are left to it.
 
-    No SendRate: the budget comes from what the simulator says the account may send, and that is RATE.
+    No streams: a run has the tenants of its knobs and no others. No dashboard: the emulator knows no saved queries of
+    logs. No SendRate: the budget comes from what the simulator says the account may send, and that is RATE.
     """
     given = {
         "Architecture": _architecture(),
@@ -241,6 +242,8 @@ def parameters(knobs: Knobs, tenants: list[str], redis_url: str) -> dict[str, st
         "SendMaximumConcurrency": str(knobs.send_concurrency),
         "Tenants": ",".join(f"{name}={name}" for name in tenants),
         "SlotHolders": "arn:aws:iam::000000000000:root",
+        "Streams": "false",
+        "Dashboard": "false",
     }
     if knobs.burst:
         given["Burst"] = knobs.burst
@@ -278,14 +281,18 @@ def mend_types(endpoint_url: str, outputs: dict[str, str], more: dict[str, str])
     """
     functions = client("lambda", endpoint_url)
     for mapping in functions.list_event_source_mappings()["EventSourceMappings"]:
+        if "MaximumConcurrency" not in mapping.get("ScalingConfig", {}):
+            continue
         scaling = {"MaximumConcurrency": int(mapping["ScalingConfig"]["MaximumConcurrency"])}
         functions.update_event_source_mapping(UUID=mapping["UUID"], ScalingConfig=scaling)
     for output in _FUNCTION_NAMES if more else _FUNCTIONS_OF_MAIL:
         set_environment(functions, outputs[output], more)
 
 
-_FUNCTIONS_OF_MAIL = ("ReserveFunctionName", "SendFunctionName")
-_FUNCTION_NAMES = (*_FUNCTIONS_OF_MAIL, "ControlFunctionName", "QuotaRefreshFunctionName")
+_FUNCTIONS_OF_MAIL = ("ReserveFunctionName", "SendFunctionName", "FeedbackFunctionName")
+_FUNCTION_NAMES = (
+    *_FUNCTIONS_OF_MAIL, "ControlFunctionName", "QuotaRefreshFunctionName", "AutoPauseFunctionName"
+)  # fmt: skip
 
 
 def set_environment(functions: Any, name: str, more: Mapping[str, str]) -> None:

@@ -179,12 +179,18 @@ class Stack:
             return self.nested[name].outputs[attribute.removeprefix("Outputs.")]
         return f"{{{self.name}{name}.{attribute}}}"
 
-    def _sub(self, text):
+    def _sub(self, argument):
+        text, given = argument if isinstance(argument, list) else (argument, {})
+        given = self.value(given)
+
         def one(match):
             name, _, attribute = match[1].partition(".")
+            if match[1] in given:
+                return str(given[match[1]])
             return str(self._getatt([name, attribute]) if attribute else self._ref(match[1]))
 
-        return re.sub(r"\$\{([^!}]+)\}", one, text)
+        # An exclamation mark keeps what follows from being replaced, and is dropped.
+        return re.sub(r"\$\{([^!}]+)\}", one, text).replace("${!", "${")
 
     def _if(self, argument):
         condition, yes, no = argument

@@ -13,11 +13,17 @@ HOLDERS = {
 FIXED = {"SendMaximumConcurrency": "30"}
 RESERVED = {"SendReservedConcurrency": "60"}
 TOPIC = {"AlarmTopicArn": "arn:aws:sns:eu-west-1:123456789012:alarms"}
+REPUTATION_TOPIC = {"ReputationTopicArn": "arn:aws:sns:eu-west-1:123456789012:reputation"}
 
 CHOICES = {
     "all made": {},
     "one cache node": {"CacheFailover": "false"},
     "alarm topic": TOPIC,
+    "no streams": {"Streams": "false"},
+    "streams with alarms": {"TenantAlarms": "true"},
+    "streams with alarms and a topic": {"TenantAlarms": "true"} | TOPIC,
+    "no dashboard": {"Dashboard": "false"},
+    "account may be paused": {"PauseAccount": "true"},
     "slot holders": HOLDERS,
     "fixed concurrency": FIXED,
     "reserved concurrency": RESERVED,
@@ -28,6 +34,42 @@ CHOICES = {
     "own VPC and Redis": OWN_VPC | OWN_REDIS,
     "own VPC, Redis and its secret": OWN_VPC | OWN_REDIS | REDIS_SECRET,
     "own VPC, security group and Redis": OWN_VPC | OWN_GROUP | OWN_REDIS,
+}
+
+
+# A tenant's stack that is deployed by itself, with what its parameters can be.
+IDENTITIES = {
+    name: f"arn:aws:ses:eu-west-1:123456789012:identity/{identity}"
+    for name, identity in (
+        ("Identity", "acme.example"),
+        ("SecondIdentity", "a@b.example"),
+        ("ThirdIdentity", "c.example"),
+    )
+}
+TENANT = {"Tenant": "acme", "Stack": "sendslot"}
+TENANTS = {
+    "as by default": TENANT,
+    "all set": TENANT
+    | REPUTATION_TOPIC
+    | TOPIC
+    | {
+        "Lane": "priority",
+        "Weight": "3",
+        "HourlyCap": "1000",
+        "DailyCap": "20000",
+        "WarmUp": '{"start": "2026-12-01", "schedule": [{"day": 1, "cap": 20, "per": "hour"}]}',
+        "Thresholds": '{"bounce_hour": {"percent": 5, "sent": 100, "events": 10}}',
+        "UncertainPolicy": "park",
+        "UnsubscribeUrl": "https://acme.example/u/{send_id}?a=1&b=2",
+        "UnsubscribeMailto": "off@acme.example",
+        "TlsPolicy": "REQUIRE",
+        "SesTenant": "true",
+        "ReputationAlarms": "true",
+    }
+    | IDENTITIES,
+    "alarms that tell nobody": TENANT | REPUTATION_TOPIC | {"ReputationAlarms": "true"},
+    "one identity": TENANT | {"SesTenant": "true", "Identity": IDENTITIES["Identity"]},
+    "no address to write to": TENANT | {"UnsubscribeUrl": "https://acme.example/u"},
 }
 
 

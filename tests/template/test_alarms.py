@@ -17,13 +17,20 @@ PUBLISHED = {
     ("AWS/SQS", "ApproximateAgeOfOldestMessage"): QUEUE,
     ("AWS/Lambda", "Errors"): FUNCTION,
     ("AWS/Lambda", "Throttles"): FUNCTION,
+    ("AWS/Lambda", "AsyncEventsDropped"): FUNCTION,
     ("AWS/ElastiCache", "DatabaseMemoryUsagePercentage"): CACHE,
     ("AWS/ElastiCache", "Evictions"): CACHE,
     ("AWS/S3", "NumberOfObjects"): BUCKET,
 }
+# SES publishes these of the account, without a dimension, and of each configuration set that asks for it.
+REPUTATION = {"Reputation.BounceRate", "Reputation.ComplaintRate"}
 # A further dimension that some have, always the same.
 FURTHER = {"NumberOfObjects": {"StorageType": "AllStorageTypes"}}
 LANES = ("priority", "bulk")
+# Who pauses tenants.
+PAUSING = ("ControlFunction", "FeedbackFunction", "AutoPauseFunction")
+# Whom Lambda gives an event once, and tries again by itself.
+ASYNCHRONOUS = {"AutoPauseFunction"}
 # What the functions emit themselves and is watched, per service and lane or per service alone.
 OF_LANES = [
     ("EnqueueFailed", "ReserveFunction"),
@@ -42,9 +49,18 @@ OF_SERVICES = [
     ("UnscheduledSends", "ControlFunction"),
     ("RedisGenerationChanged", "ControlFunction"),
     ("TenantsInvalid", "ControlFunction"),
+    ("TenantsFailed", "QuotaRefreshFunction"),
+    ("ConcurrencyFailed", "QuotaRefreshFunction"),
+    ("OldestParkedSeconds", "ControlFunction"),
+    ("TenantsWarned", "FeedbackFunction"),
+    *((metric, of) for metric in ("TenantsPaused", "NotSwitched") for of in PAUSING),
 ]
 # Watched at several heights.
-TWICE = {"QuotaUsedPercent": [80, 95]}
+TWICE = {
+    "QuotaUsedPercent": [80, 95],
+    "Reputation.BounceRate": [0.025, 0.05],
+    "Reputation.ComplaintRate": [0.0005, 0.001],
+}
 # What is heard each minute, so that silence is bad news, or none at all.
 SILENCE = {"Cache/MemoryTooHighAlarm": "missing", "BudgetAlarms/RefreshFailedTooHighAlarm": "breaching"}
 # Whose crashes and throttled invocations RefreshFailed tells of, as every refresh goes through both.
@@ -81,6 +97,17 @@ def emitted(stack, properties):
     return "/".join(dimensions[name] for name in ("service", "lane") if name in dimensions)
 
 
+def told_of(stack, dimensions):
+    """The configuration set, or the account, whose reputation has these dimensions."""
+    if not dimensions:
+        return "account"
+    assert dimensions.keys() == {"ses:configuration-set"}
+    sets = {f"{{{path}}}": one for path, one in stack.all("AWS::SES::ConfigurationSet").items()}
+    named = dimensions["ses:configuration-set"]
+    assert sets[named]["Properties"]["ReputationOptions"] == {"ReputationMetricsEnabled": True}
+    return named
+
+
 def watched(stack):
     """(metric, resource) of every alarm."""
     seen = []
@@ -89,7 +116,11 @@ def watched(stack):
         if properties["Namespace"] == "Sendslot":
             seen.append((properties["MetricName"], emitted(stack, properties)))
             continue
-        dimensions = {one["Name"]: one["Value"] for one in properties["Dimensions"]}
+        dimensions = {one["Name"]: one["Value"] for one in properties.get("Dimensions", [])}
+        if properties["Namespace"] == "AWS/SES":
+            assert properties["MetricName"] in REPUTATION, path
+            seen.append((properties["MetricName"], told_of(stack, dimensions)))
+            continue
         name, kind, forms = PUBLISHED[properties["Namespace"], properties["MetricName"]]
         value = dimensions.pop(name)
         assert dimensions == FURTHER.get(properties["MetricName"], {}), path
@@ -102,13 +133,18 @@ def test_every_alarm_watches_what_is_published_of_what_is_made(stack):
     assert watched(stack)
 
 
-def test_nothing_is_watched_twice_or_forgotten(made):
+def test_nothing_is_watched_twice_or_forgotten():
+    made = Stack({"TenantAlarms": "true"})
     seen = watched(made)
-    for metric, heights in TWICE.items():
-        alarms = [a["Properties"] for a in made.all("AWS::CloudWatch::Alarm").values()]
-        assert sorted(a["Threshold"] for a in alarms if a["MetricName"] == metric) == heights
-        for _ in heights[1:]:
-            seen.remove((metric, "control"))
+    sets = {"account", "{TransactionalTenant/ConfigurationSet}", "{MarketingTenant/ConfigurationSet}"}
+    heights = {}
+    for one, alarm in zip(list(seen), made.all("AWS::CloudWatch::Alarm").values(), strict=True):
+        if one[0] in TWICE:
+            heights.setdefault(one, []).append(float(alarm["Properties"]["Threshold"]))
+    twice = {("QuotaUsedPercent", "control")} | {(metric, of) for metric in REPUTATION for of in sets}
+    assert {one: sorted(found) for one, found in heights.items()} == {one: TWICE[one[0]] for one in twice}
+    for one in twice:
+        seen.remove(one)
     assert len(seen) == len(set(seen))
     queues = made.all("AWS::SQS::Queue")
     expected = {("ApproximateNumberOfMessagesVisible", f"{{{q}.QueueName}}") for q in queues if q.endswith("Dlq")}
@@ -116,7 +152,8 @@ def test_nothing_is_watched_twice_or_forgotten(made):
     functions = made.all("AWS::Serverless::Function").keys() - OF_REFRESH
     expected |= {(metric, f"{{{function}}}") for metric in ("Errors", "Throttles") for function in functions}
     expected |= {(metric, f"{service_of(function)}/{lane}") for metric, function in OF_LANES for lane in LANES}
-    expected |= {(metric, service_of(function)) for metric, function in OF_SERVICES}
+    expected |= {("AsyncEventsDropped", f"{{{function}}}") for function in ASYNCHRONOUS}
+    expected |= {(metric, service_of(function)) for metric, function in OF_SERVICES} | twice
     expected |= {("NumberOfObjects", f"{{{bucket}}}") for bucket in made.all("AWS::S3::Bucket")}
     group = "{Cache/ReplicationGroup}"
     expected |= {
@@ -213,7 +250,8 @@ def test_what_has_happened_to_one_mail_is_news(made, metric):
 
 
 def test_parked_mail_is_remembered_before_it_is_deleted(made):
-    (alarm,) = (a["Properties"] for a in made.nested["Parking"].all("AWS::CloudWatch::Alarm").values())
+    alarms = [a["Properties"] for a in made.nested["Parking"].all("AWS::CloudWatch::Alarm").values()]
+    (alarm,) = (alarm for alarm in alarms if alarm["Namespace"] == "AWS/S3")
     # S3 publishes it once a day, as an average.
     assert (alarm["Period"], alarm["EvaluationPeriods"], alarm["Statistic"]) == (86400, 1, "Average")
     assert alarm["Threshold"] == 0
@@ -234,3 +272,51 @@ def test_lanes_have_their_own_patience():
         "BulkLane/IntakeAgeTooHighAlarm": "3601",
         "BulkLane/SendAgeTooHighAlarm": "3601",
     }
+
+
+def alarms_on(stack, metric):
+    return {
+        p: a["Properties"]
+        for p, a in stack.all("AWS::CloudWatch::Alarm").items()
+        if a["Properties"]["MetricName"] == metric
+    }
+
+
+@pytest.mark.parametrize(
+    ("metric", "of"), [("TenantsPaused", len(PAUSING)), ("NotSwitched", len(PAUSING)), ("TenantsWarned", 1)]
+)
+def test_a_pause_or_a_warning_of_one_is_news_for_an_hour(made, metric, of):
+    found = alarms_on(made, metric)
+    assert len(found) == of
+    for alarm in found.values():
+        assert (alarm["Statistic"], alarm["Threshold"], alarm["DatapointsToAlarm"]) == ("Sum", 0, 1)
+        assert alarm["Period"] * alarm["EvaluationPeriods"] == 3600
+
+
+def test_an_event_that_is_given_up_is_one_too_many(made):
+    functions = made.all("AWS::Serverless::Function")
+    for path, alarm in alarms_on(made, "AsyncEventsDropped").items():
+        assert (alarm["Statistic"], alarm["Threshold"], alarm["EvaluationPeriods"]) == ("Sum", 0, 1), path
+    # Those with a schedule are made up for by the next minute, and the others have queues.
+    for name, function in functions.items():
+        sources = {event["Type"] for event in function["Properties"].get("Events", {}).values()}
+        assert (name in ASYNCHRONOUS) == ("SNS" in sources), name
+
+
+@pytest.mark.parametrize("metric", ["TenantsFailed", "ConcurrencyFailed"])
+def test_what_a_refresh_could_not_do_fires_after_five_minutes_of_it(made, metric):
+    (alarm,) = alarms_on(made, metric).values()
+    assert (alarm["Statistic"], alarm["Threshold"]) == ("Minimum", 0)
+    assert (alarm["Period"], alarm["EvaluationPeriods"], alarm["DatapointsToAlarm"]) == (60, 5, 5)
+
+
+def test_the_oldest_parked_mail_and_the_lag_of_feedback_have_the_operators_heights():
+    given = {"ParkedTooOldSeconds": "3601", "FeedbackLagTooHighSeconds": "61"}
+    stack = Stack(given)
+    ((path, alarm),) = alarms_on(stack, "OldestParkedSeconds").items()
+    assert path.startswith("Parking/")
+    assert (alarm["Threshold"], alarm["Statistic"], alarm["EvaluationPeriods"]) == ("3601", "Maximum", 1)
+    lag = stack.nested["Feedback"].resources["FeedbackLagTooHighAlarm"]["Properties"]
+    assert (lag["Threshold"], lag["Statistic"], lag["Period"]) == ("61", "Maximum", 60)
+    # Mail waits for events so long, and then is sent again or parked.
+    assert float(Stack().parameters["FeedbackLagTooHighSeconds"]) < float(Stack().parameters["ConfirmationSeconds"])

@@ -5,12 +5,14 @@ import re
 
 import pytest
 from cloudformation import ROOT, STACK_UUID, Stack, load
-from conftest import CHOICES, FIXED
+from conftest import CHOICES, FIXED, TOPIC
 from test_times import seconds
 
 TEMPLATE = load("template.yaml")
 # What of control's settings is no part of the budget, or not to be shown in a custom resource's event.
-NOT_OF_THE_BUDGET = {"LogLevel", "RedisSecretArn", "RedisUrl"}
+NOT_OF_THE_BUDGET = {"LogLevel", "MaxMessageAgeSeconds", "RedisSecretArn", "RedisUrl"}
+# What Lambda itself does in a function's name, from outside its network.
+POLLED = {"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"}
 SERVICES = {
     "elasticache": "Redis",
     "s3": "S3",
@@ -19,6 +21,7 @@ SERVICES = {
     "ssm": "SSM",
     "lambda": "Lambda",
     "cloudwatch": "CloudWatch",
+    "sns": "SNS",
 }
 
 
@@ -35,17 +38,19 @@ def parameters_in(node):
     return set(named) & TEMPLATE["Parameters"].keys()
 
 
-def test_quota_refresh_is_never_in_a_vpc_and_never_told_of_redis(stack):
-    refresh = properties(stack, "QuotaRefreshFunction")
-    assert "VpcConfig" not in refresh
-    assert not [name for name in refresh["Environment"]["Variables"] if "REDIS" in name]
-    assert "redis" not in json.dumps(refresh["Environment"]).lower()
+@pytest.mark.parametrize("name", ["QuotaRefreshFunction", "AutoPauseFunction"])
+def test_who_asks_aws_alone_is_never_in_a_vpc_and_never_told_of_redis(stack, name):
+    outside = properties(stack, name)
+    assert "VpcConfig" not in outside
+    assert not [name for name in outside["Environment"]["Variables"] if "REDIS" in name]
+    assert "redis" not in json.dumps(outside["Environment"]).lower()
 
 
 @pytest.mark.parametrize("choice", CHOICES)
-def test_control_is_where_reserve_and_send_are(choice):
+def test_control_and_feedback_are_where_reserve_and_send_are(choice):
     stack = Stack(CHOICES[choice])
-    assert properties(stack, "ControlFunction").get("VpcConfig") == properties(stack, "SendFunction").get("VpcConfig")
+    for name in ("ControlFunction", "FeedbackFunction"):
+        assert properties(stack, name).get("VpcConfig") == properties(stack, "SendFunction").get("VpcConfig")
 
 
 def test_quota_refresh_is_told_whom_to_ask(made):
@@ -58,15 +63,16 @@ def test_quota_refresh_is_told_whom_to_ask(made):
 def test_the_functions_of_a_refresh_are_told_texts_alone():
     """They run while the stack is deployed, when nobody could mend a number that an emulator hands on as one."""
     for choice in CHOICES.values():
-        for name in ("ControlFunction", "QuotaRefreshFunction"):
+        for name in ("ControlFunction", "QuotaRefreshFunction", "FeedbackFunction", "AutoPauseFunction"):
             for value in properties(Stack(choice), name)["Environment"]["Variables"].values():
                 assert isinstance(value, str)
 
 
 def test_quota_refresh_outlives_control_and_has_time_for_all_of_a_refresh(made):
-    refresh, control = (properties(made, f"{name}Function")["Timeout"] for name in ("QuotaRefresh", "Control"))
+    refresh = properties(made, "QuotaRefreshFunction")["Timeout"]
     waits = seconds("CONTROL", "quota-refresh")
-    assert control < waits
+    # What control answers quickly, and ends by itself if it can't.
+    assert seconds("SHORT", "control") < waits
     # Asking the account, control twice, a switch in between, and answering CloudFormation.
     parts = seconds("ACCOUNT", "quota-refresh") + 2 * waits + seconds("CALL", "quota-refresh")
     assert parts + seconds("RESPONDING", "quota-refresh") <= refresh
@@ -87,14 +93,34 @@ def test_it_runs_each_minute_on_the_minute(made):
     assert target["RetryPolicy"]["MaximumRetryAttempts"] <= 2
 
 
-def test_the_schedules_name_is_this_stacks_alone_and_short_enough(made):
-    name = properties(made, "QuotaRefreshSchedule")["Name"]
-    assert name == f"quota-refresh-{STACK_UUID}"
+def test_a_replay_runs_each_minute_and_ends_before_the_next(made):
+    schedule = properties(made, "ReplaySchedule")
+    assert schedule["ScheduleExpression"] == "rate(1 minute)"
+    assert schedule["FlexibleTimeWindow"] == {"Mode": "OFF"}
+    assert "State" not in schedule
+    target = schedule["Target"]
+    assert target["Arn"] == "{ControlFunction.Arn}"
+    assert target["RoleArn"] == "{ReplayScheduleRole.Arn}"
+    assert json.loads(target["Input"]) == {"action": "replay", "caller": "schedule"}
+    assert json.loads((ROOT / "events/control/replay.json").read_text()) == json.loads(target["Input"])
+    # One that is late would run beside the next.
+    assert target["RetryPolicy"] == {"MaximumEventAgeInSeconds": 60, "MaximumRetryAttempts": 0}
+    timeout = properties(made, "ControlFunction")["Timeout"]
+    assert seconds("LONGEST", "control") + seconds("CLOSING", "control") < timeout <= 60
+
+
+@pytest.mark.parametrize(("schedule", "said"), [("QuotaRefresh", "quota-refresh"), ("Replay", "replay")])
+def test_a_schedules_name_is_this_stacks_alone_and_short_enough(made, schedule, said):
+    name = properties(made, f"{schedule}Schedule")["Name"]
+    assert name == f"{said}-{STACK_UUID}"
     assert re.fullmatch("[0-9A-Za-z_.-]{1,64}", name)
 
 
-def test_the_schedule_may_run_quota_refresh_and_nothing_else(made):
-    role = properties(made, "QuotaRefreshScheduleRole")
+@pytest.mark.parametrize(
+    ("schedule", "function"), [("QuotaRefresh", "QuotaRefreshFunction"), ("Replay", "ControlFunction")]
+)
+def test_a_schedule_may_run_its_function_and_nothing_else(made, schedule, function):
+    role = properties(made, f"{schedule}ScheduleRole")
     assert role.keys() == {"AssumeRolePolicyDocument", "Policies"}
     (trust,) = role["AssumeRolePolicyDocument"]["Statement"]
     assert trust["Principal"] == {"Service": "scheduler.amazonaws.com"}
@@ -102,11 +128,11 @@ def test_the_schedule_may_run_quota_refresh_and_nothing_else(made):
         "aws:SourceAccount": "123456789012",
         "aws:SourceArn": "arn:aws:scheduler:eu-west-1:123456789012:schedule-group/default",
     }
-    assert "GroupName" not in properties(made, "QuotaRefreshSchedule")
+    assert "GroupName" not in properties(made, f"{schedule}Schedule")
     (policy,) = role["Policies"]
     (statement,) = policy["PolicyDocument"]["Statement"]
     assert (statement["Effect"], statement["Action"]) == ("Allow", "lambda:InvokeFunction")
-    assert statement["Resource"] == "{QuotaRefreshFunction.Arn}"
+    assert statement["Resource"] == f"{{{function}.Arn}}"
 
 
 def test_a_deployment_waits_for_a_refresh_and_not_for_long(made):
@@ -133,7 +159,7 @@ def test_a_deployment_refreshes_after_all_that_a_refresh_needs(made):
 
 def test_a_change_of_anything_that_makes_the_budget_or_the_mappings_refreshes():
     given = TEMPLATE["Resources"]["Refresh"]["Properties"]
-    named = {name for name in given if name not in ("ServiceToken", "ServiceTimeout")}
+    named = {name for name in given if name not in ("ServiceToken", "ServiceTimeout", "Streams")}
     assert all(given[name] == {"Ref": name} for name in named)
     budget = parameters_in(TEMPLATE["Resources"]["ControlFunction"]["Properties"]["Environment"])
     assert {"SendRate", "DailyQuota", "Headroom", "Tenants"} < budget
@@ -141,6 +167,15 @@ def test_a_change_of_anything_that_makes_the_budget_or_the_mappings_refreshes():
     mappings = parameters_in(TEMPLATE["Resources"]["SendFunction"]["Properties"]["Events"])
     assert "SendMaximumConcurrency" in mappings
     assert named == (budget | refresh | mappings | {"Release"}) - NOT_OF_THE_BUDGET
+
+
+@pytest.mark.parametrize("streams", ["true", "false"])
+def test_the_first_refresh_sees_the_streams_if_there_are_any(streams):
+    """By what it is told of them, it comes after them."""
+    stack = Stack({"Streams": streams})
+    names = [name for name in properties(stack, "Refresh")["Streams"].split(",") if name]
+    assert names == (["{TransactionalTenant/Settings}", "{MarketingTenant/Settings}"] if streams == "true" else [])
+    assert [f"{{{path}}}" for path in stack.all("AWS::SSM::Parameter")] == names
 
 
 def test_no_secret_is_in_the_event_of_a_deployment():
@@ -187,8 +222,9 @@ def test_the_operators_thresholds_reach_their_alarms():
     assert (throttled["Period"], throttled["Statistic"]) == (60, "Sum")
 
 
-def test_the_architecture_says_who_is_where_and_calls_what(made):
+def test_the_architecture_says_who_is_where_and_calls_what():
     """The table, against the roles and networks of the stack with everything made."""
+    made = Stack(TOPIC)
     text = (ROOT / "ARCHITECTURE.md").read_text()
     _, _, section = text.partition("## Who reaches what\n")
     rows = re.findall(r"^\| `([a-z-]+)` \| (\w+) \| ([^|]+) \|", section.partition("\n## ")[0], re.M)
@@ -197,7 +233,7 @@ def test_the_architecture_says_who_is_where_and_calls_what(made):
         role = properties(made, f"{logical.removesuffix('Function')}Role")
         statements = [s for policy in role["Policies"] for s in policy["PolicyDocument"]["Statement"]]
         actions = [a for s in statements for a in (s["Action"] if isinstance(s["Action"], list) else [s["Action"]])]
-        called = {SERVICES[action.partition(":")[0]] for action in actions if not action.startswith("logs:")}
+        called = {SERVICES[a.partition(":")[0]] for a in actions if not a.startswith("logs:") and a not in POLLED}
         name = function["Properties"]["Environment"]["Variables"]["POWERTOOLS_SERVICE_NAME"]
         expected[name] = ("inside" if "VpcConfig" in function["Properties"] else "outside", called)
     assert {name: (where, set(calls.strip().split(", "))) for name, where, calls in rows} == expected

@@ -4,11 +4,11 @@ import re
 
 import pytest
 from cloudformation import ROOT, Refused, Stack, load
-from conftest import CHOICES, OWN_GROUP, OWN_REDIS, OWN_VPC, REDIS_SECRET, TOPIC
+from conftest import CHOICES, OWN_GROUP, OWN_REDIS, OWN_VPC, REDIS_SECRET, TENANTS, TOPIC
 
 TEMPLATES = ["template.yaml", *(f"infra/{p.name}" for p in sorted((ROOT / "infra").glob("*.yaml")))]
 # Those that use Redis.
-FUNCTIONS = ["ReserveFunction", "SendFunction", "ControlFunction"]
+FUNCTIONS = ["ReserveFunction", "SendFunction", "ControlFunction", "FeedbackFunction"]
 
 
 def stacks(stack):
@@ -27,10 +27,10 @@ def test_every_choice_works_out(stack):
 
 def test_every_condition_is_seen_both_ways():
     seen = {}
-    for parameters in CHOICES.values():
-        for stack in stacks(Stack(parameters)):
-            for name, value in stack.conditions.items():
-                seen.setdefault((stack.path, name), set()).add(value)
+    alone = [Stack(parameters, "infra/tenant.yaml") for parameters in TENANTS.values()]
+    for stack in [*(one for parameters in CHOICES.values() for one in stacks(Stack(parameters))), *alone]:
+        for name, value in stack.conditions.items():
+            seen.setdefault((stack.path, name), set()).add(value)
     declared = {(path, name) for path in TEMPLATES for name in load(path).get("Conditions", {})}
     assert seen.keys() == declared
     assert {key: {True, False} for key in seen} == seen
@@ -244,8 +244,16 @@ def test_every_engine_version_has_its_parameter_family():
 
 @pytest.mark.parametrize(("parameters", "actions"), [({}, []), (TOPIC, list(TOPIC.values()))])
 def test_all_alarms_go_to_the_topic_if_there_is_one(parameters, actions):
-    alarms = Stack(parameters).all("AWS::CloudWatch::Alarm")
-    assert len(alarms) == 39
+    alarms = Stack(parameters | {"TenantAlarms": "true"}).all("AWS::CloudWatch::Alarm")
+    assert len(alarms) == 68
+    pausing = set()
     for name, alarm in alarms.items():
-        assert alarm["Properties"]["AlarmActions"] == actions, name
+        # Some reach auto-pause as well, but not when they are over.
+        told = alarm["Properties"]["AlarmActions"]
+        if told[:1] == ["{Reputation/Topic}"]:
+            pausing.add(name)
+            told = told[1:]
+        assert told == actions, name
         assert alarm["Properties"]["OKActions"] == actions, name
+    of = ("Reputation", "TransactionalTenant", "MarketingTenant")
+    assert pausing == {f"{stack}/{kind}RateTooHighAlarm" for stack in of for kind in ("Bounce", "Complaint")}

@@ -5,15 +5,23 @@ import re
 
 import pytest
 from cloudformation import ROOT, Stack, load
-from conftest import CHOICES, FIXED, HOLDERS, REDIS_SECRET, RESERVED
+from conftest import CHOICES, FIXED, HOLDERS, REDIS_SECRET, RESERVED, TOPIC
 
 ALL = {
     "POWERTOOLS_LOG_LEVEL",
     "POWERTOOLS_METRICS_NAMESPACE",
     "POWERTOOLS_SERVICE_NAME",
 }
-BUDGET = {
+# The budget in Redis, and the way there.
+REDIS = {
     "SENDSLOT_BUDGET",
+    "SENDSLOT_REDIS_IAM_CACHE",
+    "SENDSLOT_REDIS_IAM_USER",
+    "SENDSLOT_REDIS_SECRET_ARN",
+    "SENDSLOT_REDIS_URL",
+}
+# What makes it.
+BUDGET = REDIS | {
     "SENDSLOT_BURST",
     "SENDSLOT_DAILY_QUOTA",
     "SENDSLOT_GUARD",
@@ -21,22 +29,18 @@ BUDGET = {
     "SENDSLOT_HORIZON_SECONDS",
     "SENDSLOT_HOURLY_CAP",
     "SENDSLOT_LIMIT",
-    "SENDSLOT_REDIS_IAM_CACHE",
-    "SENDSLOT_REDIS_IAM_USER",
-    "SENDSLOT_REDIS_SECRET_ARN",
-    "SENDSLOT_REDIS_URL",
     "SENDSLOT_RESERVE",
     "SENDSLOT_SLICE",
     "SENDSLOT_TENANTS",
 }
-MAIL = {
-    "SENDSLOT_BUDGET_SOURCE",
+# Where mail is put.
+PARKED = {
     "SENDSLOT_BULK_SEND_QUEUE_URL",
     "SENDSLOT_MAX_MESSAGE_AGE_SECONDS",
     "SENDSLOT_PARKING_BUCKET",
     "SENDSLOT_PRIORITY_SEND_QUEUE_URL",
-    "SENDSLOT_REDIS_DOWN",
 }
+MAIL = PARKED | {"SENDSLOT_BUDGET_SOURCE", "SENDSLOT_REDIS_DOWN"}
 ENVIRONMENT = {
     "ReserveFunction": ALL
     | BUDGET
@@ -60,7 +64,15 @@ ENVIRONMENT = {
         "SENDSLOT_PRIORITY_UNCERTAIN",
         "SENDSLOT_SEND_CONCURRENCY",
     },
-    "ControlFunction": ALL | BUDGET,
+    "ControlFunction": ALL | BUDGET | PARKED,
+    "FeedbackFunction": ALL | REDIS | {"SENDSLOT_MAX_MESSAGE_AGE_SECONDS"},
+    "AutoPauseFunction": ALL
+    | {
+        "SENDSLOT_ALARM_TOPIC_ARN",
+        "SENDSLOT_CONTROL_FUNCTION",
+        "SENDSLOT_NOTIFY_TOPIC_ARN",
+        "SENDSLOT_PAUSE_ACCOUNT",
+    },
     "QuotaRefreshFunction": ALL
     | {
         "SENDSLOT_BULK_SEND_MAPPING",
@@ -71,8 +83,13 @@ ENVIRONMENT = {
         "SENDSLOT_TENANTS_PATH",
     },
 }
-OF_REDIS = [name for name, variables in ENVIRONMENT.items() if variables >= BUDGET]
+OF_REDIS = [name for name, variables in ENVIRONMENT.items() if variables >= REDIS]
+OF_PARKED = [name for name, variables in ENVIRONMENT.items() if variables >= PARKED]
 OF_MAIL = [name for name, variables in ENVIRONMENT.items() if variables >= MAIL]
+# Those that are outside any VPC, whatever there is.
+OUTSIDE = {"QuotaRefreshFunction", "AutoPauseFunction"}
+# Those that read queues, and those of them that write to what they read.
+READERS = {"ReserveFunction", "SendFunction", "FeedbackFunction"}
 PARAMETER_OF = {
     "SENDSLOT_LIMIT": ("SendRate", "11.2/s"),
     "SENDSLOT_DAILY_QUOTA": ("DailyQuota", "50000"),
@@ -98,7 +115,10 @@ VPC_POLICY = "arn:aws:iam::aws:policy/service-role/AWSLambdaENIManagementAccess"
 SES = "arn:aws:ses:eu-west-1:123456789012"
 PARKING = "{Parking/Bucket.Arn}"
 # Reads that IAM knows no resources of.
-EVERYWHERE = {"ses:GetAccount", "cloudwatch:GetMetricStatistics"}
+EVERYWHERE = {"ses:GetAccount", "ses:ListSuppressedDestinations", "cloudwatch:GetMetricStatistics"}
+# The one change that knows none. Only who says so allows it.
+PAUSE_ACCOUNT = "ses:PutAccountSendingAttributes"
+SWITCH = {"ses:PutConfigurationSetSendingOptions": {f"{SES}:configuration-set/*"}}
 
 
 def functions(stack):
@@ -141,7 +161,8 @@ def test_functions_are_native_binaries(architecture):
 
 def test_loop_detection_lets_functions_send_to_their_own_queues_and_no_others_loop(made):
     for name, function in functions(made).items():
-        assert ("Events" in function["Properties"]) == (name in OF_MAIL)
+        sources = {event["Type"] for event in function["Properties"].get("Events", {}).values()}
+        assert ("SQS" in sources) == (name in READERS), name
         assert function["Properties"].get("RecursiveLoop") == ("Allow" if name in OF_MAIL else None), name
 
 
@@ -184,7 +205,7 @@ def test_who_books_and_sends_leaves_the_budget_to_the_account(stack):
         assert variables["SENDSLOT_BUDGET_SOURCE"] == "account"
 
 
-@pytest.mark.parametrize("logical", OF_MAIL)
+@pytest.mark.parametrize("logical", OF_PARKED)
 def test_the_parking_bucket_is_the_one_that_is_made(stack, logical):
     variables = functions(stack)[logical]["Properties"]["Environment"]["Variables"]
     assert variables["SENDSLOT_PARKING_BUCKET"] == "{Parking/Bucket}"
@@ -207,9 +228,46 @@ def test_functions_read_the_queues_of_both_lanes(made):
         assert len(events) == 2
 
 
+def test_feedback_reads_what_ses_tells_and_auto_pause_hears_the_alarms(made):
+    (told,) = functions(made)["FeedbackFunction"]["Properties"]["Events"].values()
+    assert told["Properties"]["Queue"] == "{Feedback/FeedbackQueue.Arn}"
+    assert made.outputs["FeedbackQueueUrl"] == "{Feedback/FeedbackQueue}"
+    assert made.outputs["FeedbackDlqUrl"] == "{Feedback/FeedbackDlq}"
+    (alarm,) = functions(made)["AutoPauseFunction"]["Properties"]["Events"].values()
+    assert alarm == {"Type": "SNS", "Properties": {"Topic": "{Reputation/Topic}"}}
+    variables = functions(made)["AutoPauseFunction"]["Properties"]["Environment"]["Variables"]
+    assert variables["SENDSLOT_ALARM_TOPIC_ARN"] == "{Reputation/Topic}" == made.outputs["ReputationTopicArn"]
+    assert variables["SENDSLOT_CONTROL_FUNCTION"] == "{ControlFunction}"
+
+
+@pytest.mark.parametrize(("given", "told"), [({}, ""), (TOPIC, TOPIC["AlarmTopicArn"])])
+def test_people_are_told_where_the_alarms_go(given, told):
+    variables = functions(Stack(given))["AutoPauseFunction"]["Properties"]["Environment"]["Variables"]
+    assert variables["SENDSLOT_NOTIFY_TOPIC_ARN"] == told
+
+
+@pytest.mark.parametrize(("given", "switch"), [({}, "off"), ({"PauseAccount": "true"}, "on")])
+def test_the_account_is_paused_only_if_somebody_said_so(given, switch):
+    stack = Stack(given)
+    variables = functions(stack)["AutoPauseFunction"]["Properties"]["Environment"]["Variables"]
+    assert variables["SENDSLOT_PAUSE_ACCOUNT"] == switch
+    assert (PAUSE_ACCOUNT in allowed(stack, "AutoPauseRole")) == (switch == "on")
+
+
+def test_what_is_invoked_asynchronously_is_tried_as_long_as_it_makes_sense(made):
+    tries = {
+        name: (one["MaximumRetryAttempts"], one["MaximumEventAgeInSeconds"])
+        for name, function in functions(made).items()
+        if (one := function["Properties"].get("EventInvokeConfig"))
+    }
+    # A replay or a refresh is the next minute's, an alarm's state is told once.
+    assert tries == {"ControlFunction": (0, 60), "QuotaRefreshFunction": (1, 120), "AutoPauseFunction": (2, 3600)}
+
+
 def test_mappings_cap_concurrency_and_report_what_failed():
-    stack = Stack({"ReserveMaximumConcurrency": "2", "SendMaximumConcurrency": "1000"})
-    for logical, most in (("ReserveFunction", "2"), ("SendFunction", "1000")):
+    given = {"ReserveMaximumConcurrency": "2", "SendMaximumConcurrency": "1000", "FeedbackMaximumConcurrency": "7"}
+    stack = Stack(given)
+    for logical, most in (("ReserveFunction", "2"), ("SendFunction", "1000"), ("FeedbackFunction", "7")):
         for name, event in functions(stack)[logical]["Properties"]["Events"].items():
             assert event["Type"] == "SQS", name
             assert event["Properties"]["BatchSize"] == 10, name
@@ -296,22 +354,20 @@ def test_functions_log_in_to_redis_by_role_by_secret_or_by_url(choice, logical):
     assert variables["SENDSLOT_REDIS_URL"].startswith("rediss://")
 
 
-def test_reserve_may_only_move_messages_and_release_parked_ones(stack):
+def test_reserve_may_only_move_messages_and_park_them(stack):
     assert allowed(stack, "ReserveRole") == redis(stack) | {
         "sqs:ReceiveMessage": lanes(".Arn", "IntakeQueue"),
         "sqs:DeleteMessage": lanes(".Arn", "IntakeQueue"),
         "sqs:GetQueueAttributes": lanes(".Arn", "IntakeQueue"),
         "sqs:SendMessage": lanes(".Arn", "IntakeQueue", "SendQueue", "IntakeDlq"),
-        "s3:ListBucket": {PARKING},
-        "s3:GetObject": {f"{PARKING}/parked/*"},
-        "s3:DeleteObject": {f"{PARKING}/parked/*"},
+        "s3:PutObject": {f"{PARKING}/parked/*"},
         "logs:CreateLogStream": {"{ReserveLogs.Arn}"},
         "logs:PutLogEvents": {"{ReserveLogs.Arn}"},
     }
 
 
 def test_send_may_move_messages_send_mail_and_park_it(stack):
-    mail = {f"{SES}:identity/*", f"{SES}:configuration-set/*", f"{SES}:template/*"}
+    mail = {f"{SES}:{kind}/*" for kind in ("identity", "configuration-set", "template", "tenant")}
     assert allowed(stack, "SendRole") == redis(stack) | {
         "ses:SendEmail": mail,
         "ses:SendRawEmail": mail,
@@ -328,11 +384,43 @@ def test_send_may_move_messages_send_mail_and_park_it(stack):
     }
 
 
-def test_control_may_use_redis_and_nothing_else(stack):
-    assert allowed(stack, "ControlRole") == redis(stack) | {
+def test_control_may_use_redis_switch_tenants_and_put_parked_mail_back(stack):
+    assert allowed(stack, "ControlRole") == redis(stack) | SWITCH | {
+        "sqs:SendMessage": lanes(".Arn", "SendQueue"),
+        "s3:ListBucket": {PARKING},
+        "s3:GetObject": {f"{PARKING}/parked/*"},
+        "s3:DeleteObject": {f"{PARKING}/parked/*"},
         "logs:CreateLogStream": {"{ControlLogs.Arn}"},
         "logs:PutLogEvents": {"{ControlLogs.Arn}"},
     }
+
+
+def test_feedback_may_read_its_queue_use_redis_and_switch_tenants(stack):
+    queue = {"{Feedback/FeedbackQueue.Arn}"}
+    assert allowed(stack, "FeedbackRole") == redis(stack) | SWITCH | {
+        "sqs:ReceiveMessage": queue,
+        "sqs:DeleteMessage": queue,
+        "sqs:GetQueueAttributes": queue,
+        "logs:CreateLogStream": {"{FeedbackLogs.Arn}"},
+        "logs:PutLogEvents": {"{FeedbackLogs.Arn}"},
+    }
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_auto_pause_may_ask_cloudwatch_switch_tenants_and_tell(choice):
+    stack = Stack(CHOICES[choice])
+    expected = SWITCH | {
+        "cloudwatch:DescribeAlarms": {"arn:aws:cloudwatch:eu-west-1:123456789012:alarm:*"},
+        "cloudwatch:GetMetricStatistics": {"*"},
+        "lambda:InvokeFunction": {"{ControlFunction.Arn}"},
+        "logs:CreateLogStream": {"{AutoPauseLogs.Arn}"},
+        "logs:PutLogEvents": {"{AutoPauseLogs.Arn}"},
+    }
+    if topic := stack.parameters["AlarmTopicArn"]:
+        expected |= {"sns:Publish": {topic}}
+    if choice == "account may be paused":
+        expected |= {PAUSE_ACCOUNT: {"*"}}
+    assert allowed(stack, "AutoPauseRole") == expected
 
 
 @pytest.mark.parametrize("choice", CHOICES)
@@ -342,6 +430,7 @@ def test_quota_refresh_may_ask_and_tell_control_and_scale_send_if_that_is_left_t
     expected = {
         "ses:GetAccount": {"*"},
         "ses:GetConfigurationSet": {f"{SES}:configuration-set/*"},
+        "ses:ListSuppressedDestinations": {"*"},
         "ssm:GetParametersByPath": {path, f"{path}/*"},
         "lambda:InvokeFunction": {"{ControlFunction.Arn}"},
         "logs:CreateLogStream": {"{QuotaRefreshLogs.Arn}"},
@@ -396,11 +485,13 @@ def test_only_send_may_send_mail_and_nobody_may_do_anything_at_all(stack):
     for role in stack.all("AWS::IAM::Role"):
         for action, resources in allowed(stack, role).items():
             assert "*" not in action, role
-            assert ("*" in resources) == (action in EVERYWHERE), role
+            assert ("*" in resources) == (action in EVERYWHERE | {PAUSE_ACCOUNT}), role
             assert not action.startswith("ses:Send") or role == "SendRole", role
-            assert not action.startswith("ses:") or re.match("ses:(Send|Get)", action), role
-            # Quota-refresh is outside the VPC and has no way to Redis.
-            assert not action.startswith(("elasticache:", "secretsmanager:")) or role != "QuotaRefreshRole"
+            changes = action in {*SWITCH, PAUSE_ACCOUNT}
+            assert not action.startswith("ses:") or re.match("ses:(Send|Get|List)", action) or changes, role
+            # Who is outside the VPC has no way to Redis.
+            outside = role.replace("Role", "Function") in OUTSIDE
+            assert not action.startswith(("elasticache:", "secretsmanager:")) or not outside, role
 
 
 @pytest.mark.parametrize("choice", CHOICES)
@@ -408,7 +499,8 @@ def test_roles_belong_to_lambda_and_manage_interfaces_only_in_a_vpc(choice):
     stack = Stack(CHOICES[choice])
     roles = stack.all("AWS::IAM::Role")
     roles.pop("SlotHolderRole", None)  # looked at above
-    roles.pop("QuotaRefreshScheduleRole")  # in test_budget.py
+    for schedule in ("QuotaRefreshScheduleRole", "ReplayScheduleRole"):
+        roles.pop(schedule)  # in test_budget.py
     assert roles.keys() == {f"{name.removesuffix('Function')}Role" for name in functions(stack)}
     for name, role in roles.items():
         (trust,) = role["Properties"]["AssumeRolePolicyDocument"]["Statement"]
@@ -418,7 +510,10 @@ def test_roles_belong_to_lambda_and_manage_interfaces_only_in_a_vpc(choice):
             "Action": "sts:AssumeRole",
         }
         # The one policy that is not ours: Lambda asks for network interfaces on every resource.
-        inside = name != "QuotaRefreshRole" and choice not in ("own Redis", "own Redis and its secret")
+        inside = name.replace("Role", "Function") not in OUTSIDE and choice not in (
+            "own Redis",
+            "own Redis and its secret",
+        )
         assert role["Properties"].get("ManagedPolicyArns") == ([VPC_POLICY] if inside else None)
         function = functions(stack)[f"{name.removesuffix('Role')}Function"]
         assert ("VpcConfig" in function["Properties"]) == inside

@@ -37,8 +37,8 @@ def test_every_parameter_explains_itself_and_has_its_bounds(path, name, paramete
         assert "Default" in parameter, "a first deploy should ask for nothing"
         if {"MinValue", "AllowedPattern"} & parameter.keys():
             assert parameter["ConstraintDescription"].startswith("must ")
-        if parameter["Default"] == "":
-            assert "mpty" in parameter["Description"], "doesn't say what empty means"
+    if parameter.get("Default") == "" and not parameter["Description"].startswith("The same "):
+        assert "mpty" in parameter["Description"], "doesn't say what empty means"
 
 
 @pytest.mark.parametrize("path", TEMPLATES)
@@ -51,6 +51,8 @@ def test_no_parameter_is_unused(path):
 
 def test_nested_stacks_leave_no_parameter_to_its_default():
     for path in TEMPLATES[1:]:
+        if path == "infra/tenant.yaml":
+            continue  # it is deployed by itself, too, where few of them are given
         defaults = {name for name, p in load(path).get("Parameters", {}).items() if "Default" in p}
         assert defaults <= ({"CidrBlock"} if path == "infra/network.yaml" else set()), path
 
@@ -139,6 +141,17 @@ def test_a_guard_no_higher_than_the_headroom_is_refused(parameters):
         ("ThrottledTooHigh", ["0", "1000000"], ["-1", "1000001"]),
         ("UnscheduledSendsTooHigh", ["0", "4320000000"], ["-1", "4320000001"]),
         ("SendTimeoutSeconds", ["20", "60"], ["10", "900"]),
+        ("FeedbackMaximumConcurrency", ["2", "1000"], ["1", "1001"]),
+        ("FeedbackLagTooHighSeconds", ["60", "1209600"], ["59", "1209601"]),
+        ("ParkedTooOldSeconds", ["60", "1209600"], ["59", "1209601"]),
+        ("BounceRateTooHigh", ["0.001", "0.05", "1"], ["0", "5", "1.01"]),
+        ("BounceRateSoonTooHigh", ["0.001", "0.025", "1"], ["0", "2.5"]),
+        ("ComplaintRateTooHigh", ["0.0001", "0.001", "1"], ["0", "1.01"]),
+        ("ComplaintRateSoonTooHigh", ["0.0001", "0.0005", "1"], ["0", "1.01"]),
+        *(
+            (name, ["true", "false"], ["", "on", "True"])
+            for name in ("Streams", "Dashboard", "PauseAccount", "TenantAlarms")
+        ),
         (
             "SlotHolders",
             [

@@ -4,11 +4,13 @@ import pytest
 from cloudformation import Stack, load
 
 LANES = {"PriorityLane", "BulkLane"}
+# Of what SES tells, not of mail.
+FEEDBACK = {"Feedback/FeedbackQueue", "Feedback/FeedbackDlq"}
 
 
-def test_each_lane_has_its_queues(made):
+def test_each_lane_has_its_queues_and_feedback_has(made):
     names = ["IntakeQueue", "IntakeDlq", "SendQueue", "SendDlq"]
-    assert made.all("AWS::SQS::Queue").keys() == {f"{lane}/{name}" for lane in LANES for name in names}
+    assert made.all("AWS::SQS::Queue").keys() == {f"{lane}/{name}" for lane in LANES for name in names} | FEEDBACK
     lanes = {name: made.resources[name]["Properties"]["Parameters"]["Lane"] for name in LANES}
     assert lanes == {"PriorityLane": "priority", "BulkLane": "bulk"}
 
@@ -23,10 +25,10 @@ def test_queues_are_standard_encrypted_and_keep_everything_for_14_days(made):
         assert not properties.keys() & {"FifoQueue", "DelaySeconds"}, name
 
 
-def test_queues_with_mail_outlive_the_stack(made):
+def test_queues_with_mail_outlive_the_stack_and_those_with_news_of_it_dont(made):
     for name, queue in made.all("AWS::SQS::Queue").items():
-        assert queue["DeletionPolicy"] == "RetainExceptOnCreate", name
-        assert queue["UpdateReplacePolicy"] == "Retain", name
+        assert queue["DeletionPolicy"] == ("Delete" if name in FEEDBACK else "RetainExceptOnCreate"), name
+        assert queue["UpdateReplacePolicy"] == ("Delete" if name in FEEDBACK else "Retain"), name
 
 
 def test_every_stored_thing_has_its_deletion_policy(made):
@@ -56,8 +58,9 @@ def test_five_receives_are_the_least():
 def test_every_queue_refuses_plain_text_connections(made):
     covered = []
     for policy in made.all("AWS::SQS::QueuePolicy").values():
-        (statement,) = policy["Properties"]["PolicyDocument"]["Statement"]
-        assert statement["Effect"] == "Deny"
+        statement, *others = policy["Properties"]["PolicyDocument"]["Statement"]
+        assert bool(others) == (set(policy["Properties"]["Queues"]) == {f"{{{name}}}" for name in FEEDBACK})
+        assert (statement["Effect"], statement["Action"], statement["Resource"]) == ("Deny", "sqs:*", "*")
         assert statement["Principal"] == "*"
         assert statement["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
         covered += policy["Properties"]["Queues"]

@@ -55,6 +55,16 @@ def test_visibility_exceeds_lease_exceeds_timeout(reserve, send):
                 assert timeout < properties["Environment"]["Variables"]["SENDSLOT_LEASE_SECONDS"] < visibility
 
 
+def test_an_event_of_ses_is_hidden_longer_than_its_batch_takes_retries_included(made):
+    function = made.resources["FeedbackFunction"]["Properties"]
+    (event,) = function["Events"].values()
+    queue = made.all("AWS::SQS::Queue")[event["Properties"]["Queue"].strip("{}").removesuffix(".Arn")]["Properties"]
+    window = event["Properties"]["MaximumBatchingWindowInSeconds"]
+    assert int(queue["VisibilityTimeout"]) == 6 * function["Timeout"] + window
+    # A pause is to come within seconds.
+    assert window <= 1
+
+
 def test_every_timeout_on_offer_has_its_timing():
     timing = load("template.yaml")["Mappings"]["Timing"]
     assert {int(timeout) for timeout in timing} == {*RESERVE_TIMEOUTS, *SEND_TIMEOUTS}
