@@ -194,27 +194,23 @@ class Bed:
         )
         return dict(parked_mail(found["Key"]) for page in pages for found in page.get("Contents", []))
 
-    def release(self, tenant: str, reason: str, burst: Burst, seconds: float = 150.0) -> None:
-        """Release what was parked until all of the burst's mail of the tenant has arrived."""
+    def resume(self, tenant: str, burst: Burst, seconds: float = 150.0) -> None:
+        """Resume a tenant as an operator does, which switches its set on, and replay until all of its mail arrived."""
         missing = {key for key in burst.accepted if key[0] == tenant}
         deadline = time.monotonic() + seconds
-        while not missing <= burst.arrived():
+        self.control("resume", tenant=tenant, rate=self.knobs.rate.text)
+        while not missing <= burst.arrived() and time.monotonic() < deadline:
             burst.was_parked |= self.parked().keys() & burst.keys
-            answer = self.invoke_reserve({"release": {"tenant": tenant, "reason": reason, "most": 100}})
-            if time.monotonic() > deadline:
-                return
-            pause = answer.get("retry_after_ms") or 0
-            time.sleep(min(5.0, max(0.3, pause / 1000)))
+            self.control("replay", tenant=tenant, seconds=5)
 
-    def invoke_reserve(self, event: dict[str, Any]) -> dict[str, Any]:
-        """Invoke `reserve` directly; its answer."""
-        answer = self._lambda.invoke(
-            FunctionName=self.stack.outputs["ReserveFunctionName"], Payload=json.dumps(event).encode()
-        )
-        payload = json.loads(answer["Payload"].read())
-        if "FunctionError" in answer:
-            raise LocalError(f"reserve refused {json.dumps(event)}: {json.dumps(payload)}")
-        return dict(payload)
+    def control(self, action: str, **more: Any) -> dict[str, Any]:
+        """Invoke `control`; its answer."""
+        payload = json.dumps({"action": action, "caller": "chaos"} | more)
+        answer = self._lambda.invoke(FunctionName=self.stack.outputs["ControlFunctionName"], Payload=payload.encode())
+        said = json.loads(answer["Payload"].read())
+        if "FunctionError" in answer or "error" in said:
+            raise LocalError(f"control refused {payload}: {json.dumps(said)}")
+        return dict(said)
 
     def settle(self) -> int:
         """Wait until nothing is under way any more; the messages that wait even so."""

@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from tests.local.errors import LocalError
+
 from . import judge
 from .bed import Bed, Burst
 from .breaking import crash_functions, now_ms
@@ -48,7 +50,7 @@ class Row:
     mails: int = MAILS
     redis_down: str = "hold"
     uncertain: str = "park"
-    #: SES's events are published and consumed meanwhile.
+    #: SES's events are published meanwhile, and `feedback` takes them in.
     events: bool = False
     #: Rows with this name in common begin one behind the other, before the mail of those before has come to its end:
     #: that takes no work, only time.
@@ -188,7 +190,7 @@ def limit_cut(bed: Bed, burst: Burst) -> Broken:
 
 
 def tenant_paused(bed: Bed, burst: Burst, flush: bool = False) -> Broken:
-    """A tenant's configuration set is switched off mid-burst, its mail parked, the set switched on and all released."""
+    """A tenant's configuration set is switched off mid-burst, its mail parked; then the tenant is resumed."""
     burst.hand_in()
     burst.flowing(bed.random.uniform(0.1, 0.2))
     bed.provider.let_tenant_send(PAUSED_TENANT, False)
@@ -206,11 +208,12 @@ def tenant_paused(bed: Bed, burst: Burst, flush: bool = False) -> Broken:
             every=0.5,
         )
         burst.was_parked |= bed.parked().keys() & burst.keys
-    finally:
-        # What is being switched on may arrive from now on.
-        end_ms = now_ms()
+    except LocalError:
         bed.provider.let_tenant_send(PAUSED_TENANT, True)
-    bed.release(PAUSED_TENANT, "paused", burst)
+        raise
+    # What is being switched on may arrive from now on.
+    end_ms = now_ms()
+    bed.resume(PAUSED_TENANT, burst)
     span = Span(start_ms, end_ms)
     return Broken(span, (PAUSED_TENANT, span))
 

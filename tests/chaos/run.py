@@ -96,7 +96,7 @@ def _run(bed: Bed, group: Sequence[Row], quick: bool) -> list[dict[str, Any]]:
         if first.events:
             bed.provider.settings(events_endpoint=bed.stack.endpoint_url)
             stack.callback(bed.provider.settings, events_endpoint="")
-            stack.enter_context(bed.events.consumed())
+            stack.enter_context(bed.events.observed())
         for one in group:
             with step(one.fault):
                 done.append(_act(bed, one, quick))
