@@ -38,6 +38,8 @@
 //!   serves, and takes what it may when it may.
 //! - **Slots only.** A service that sends by itself books like anyone, but doesn't wait: it is told when to ask again. The
 //!   guard leaves those recipients their part of the second; so they are booked past what it may have granted already.
+//! - **Pauses.** A tenant that may not send is booked nothing, and keeps no place: its mail waits elsewhere. A pause gives back what the tenant
+//!   has booked and ends its lines.
 //! - **Clock.** Time doesn't run backwards: when the Redis clock is set back by up to 5 s, the
 //!   schedule stands still until it catches up; by more, the cells start anew.
 
@@ -125,6 +127,8 @@ pub enum Booking {
     OverCap,
     /// It has left its line, as it asked.
     Left,
+    /// Its tenant may not send ([`Schedule::pause`]), and nothing is booked for it.
+    Paused,
     /// Nobody may send for so long ([`Schedule::block`]), and nothing is booked meanwhile: ask so again.
     Blocked(Millis),
 }
@@ -229,6 +233,8 @@ pub struct Schedule {
     /// At which rate (recipients per second), and when, searches last began anew.
     epoch: (f64, Moment),
     blocked: Moment,
+    /// Tenants that may not send, until when; nothing: until they are resumed.
+    paused: BTreeMap<TenantName, Option<Moment>>,
 }
 
 /// A message that asks.
@@ -256,6 +262,7 @@ impl Schedule {
         Self {
             epoch: (rate_of(&budget), now),
             blocked: Moment(0),
+            paused: BTreeMap::new(),
             budget,
             tenants: BTreeMap::new(),
             cells: BTreeMap::new(),
@@ -422,7 +429,11 @@ impl Schedule {
                 _ => Booking::Blocked(left),
             };
         }
+        let is_paused = self.is_paused(now, name);
         let now = self.advance(now);
+        if is_paused && !matches!(standing, Standing::Left { .. }) {
+            return Booking::Paused;
+        }
         let ask = Ask {
             opens: now.cell(),
             lane,
@@ -693,8 +704,13 @@ impl Schedule {
         self.accounts.insert(name.clone(), account);
     }
 
-    /// Gives back all that a tenant has booked, and ends its lines.
-    pub fn pause(&mut self, now: Moment, name: &TenantName) {
+    /// Lets a tenant send nothing, for a while of less than [`LONGEST_BLOCK`] or until it is resumed: gives back all that it has booked, and
+    /// ends its lines. A pause until it is resumed isn't replaced by one with an end; and an end further away than the longest was set by
+    /// a clock since set back: it stands for nothing yet.
+    pub fn pause(&mut self, now: Moment, name: &TenantName, length: Option<Millis>) {
+        let until = length.map(|length| now + length);
+        let held = self.paused.entry(name.clone()).or_insert(until);
+        *held = held.and(until);
         let Some(mut account) = self.accounts.remove(name) else {
             return;
         };
@@ -721,6 +737,19 @@ impl Schedule {
         }
         account.bookings.clear();
         self.accounts.insert(name.clone(), account);
+    }
+
+    /// Lets a tenant send again. Answers whether it was paused, be it that the pause had ended.
+    pub fn resume(&mut self, name: &TenantName) -> bool {
+        self.paused.remove(name).is_some()
+    }
+
+    /// Whether a tenant may not send. Asked of the clock as it is, not of the schedule's, which stands still when that is set back.
+    #[must_use]
+    pub fn is_paused(&self, now: Moment, name: &TenantName) -> bool {
+        self.paused.get(name).is_some_and(|until| {
+            until.is_none_or(|until| until > now && now.until(until) < LONGEST_BLOCK)
+        })
     }
 
     /// Moves the clock on and drops the past; answers what time it is for the schedule. Every booking begins with it.

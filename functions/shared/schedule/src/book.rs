@@ -57,8 +57,25 @@ impl Schedule {
     /// # Errors
     /// When Redis can't be reached or holds no budget. Nothing is booked then, unless the answer was lost.
     pub async fn book(&self, lane: Lane, asks: &[Ask]) -> Result<Vec<Booking>, ScheduleError> {
+        self.book_for(lane, asks, &[])
+            .await
+            .map(|(bookings, _)| bookings)
+    }
+
+    /// As [`Schedule::book`], and says in the same round trip which of these addresses, by index, nobody may be sent to. A message of
+    /// theirs is booked all the same: who asked gives the slot back, and asks for those that are left. While nobody may send at all
+    /// ([`Booking::Blocked`]), and where there are no asks, nobody is looked up and none is named.
+    ///
+    /// # Errors
+    /// As [`Schedule::book`].
+    pub async fn book_for(
+        &self,
+        lane: Lane,
+        asks: &[Ask],
+        addresses: &[AddressDigest],
+    ) -> Result<(Vec<Booking>, Vec<usize>), ScheduleError> {
         if asks.is_empty() {
-            return Ok(Vec::new());
+            return Ok((Vec::new(), Vec::new()));
         }
         let runs: Vec<&[Ask]> = asks.chunk_by(alike).collect();
         let script = &self.scripts.book;
@@ -84,26 +101,23 @@ impl Schedule {
         }
         if let Some(digest) = &self.expects {
             call.arg(&**digest);
+        } else if !addresses.is_empty() {
+            call.arg("");
+        }
+        if !addresses.is_empty() {
+            let digests: Vec<u8> = addresses.iter().flat_map(|digest| digest.0).collect();
+            call.key(&self.keys.suppressed).arg(digests);
         }
         let answer: Vec<i64> = Named::call(&call, &self.connection, &self.keys.budget).await?;
-        read(&runs, &answer).ok_or_else(|| script.unreadable(&answer))
-    }
-
-    /// As [`Schedule::book`], and says which of these addresses, by index, nobody may be sent to. A message of theirs is booked all the
-    /// same: who asked gives the slot back, and asks for those that are left.
-    ///
-    /// # Errors
-    /// As [`Schedule::book`].
-    pub async fn book_for(
-        &self,
-        lane: Lane,
-        asks: &[Ask],
-        addresses: &[AddressDigest],
-    ) -> Result<(Vec<Booking>, Vec<usize>), ScheduleError> {
-        let _ = addresses;
-        self.book(lane, asks)
-            .await
-            .map(|bookings| (bookings, Vec::new()))
+        let read = || {
+            let (bookings, suppressed) = if addresses.is_empty() {
+                (&answer[..], Vec::new())
+            } else {
+                split(&answer, addresses.len())?
+            };
+            Some((read(&runs, bookings)?, suppressed))
+        };
+        read().ok_or_else(|| script.unreadable(&answer))
     }
 
     /// Gives booked recipients back, for whoever books next. Cells that have begun are past saving and ignored.
@@ -148,7 +162,7 @@ impl Schedule {
         }
         call.key(&self.keys.paused);
         call.arg(tenant.as_str())
-            .arg(length.map_or(0, |length| length.0))
+            .arg(length.map_or(0, |length| length.0.max(1))) // 0 has no end
             .arg(reason);
         let _given: u64 = Named::call(&call, &self.connection, &self.keys.budget).await?;
         Ok(())
@@ -196,6 +210,16 @@ impl Numbers<'_> {
     }
 }
 
+/// An answer without its end, and that end: which of so many addresses nobody may be sent to.
+fn split(answer: &[i64], addresses: usize) -> Option<(&[i64], Vec<usize>)> {
+    let (count, rest) = answer.split_last()?;
+    let at = rest.len().checked_sub(usize::try_from(*count).ok()?)?;
+    let (bookings, suppressed) = rest.split_at(at);
+    let index = |n: &i64| usize::try_from(*n).ok().filter(|n| *n < addresses);
+    let suppressed = suppressed.iter().map(index).collect::<Option<_>>()?;
+    Some((bookings, suppressed))
+}
+
 /// Deals the runs' recipients out to their messages, in order.
 fn read(runs: &[&[Ask]], answer: &[i64]) -> Option<Vec<Booking>> {
     let mut numbers = Numbers(answer.iter());
@@ -216,6 +240,7 @@ fn read(runs: &[&[Ask]], answer: &[i64]) -> Option<Vec<Booking>> {
         let refusal = match numbers.0.as_slice().first() {
             Some(-1) => Some(Booking::UnknownTenant),
             Some(-2) => Some(Booking::OverCap),
+            Some(-3) => Some(Booking::Paused),
             _ => None,
         };
         if let Some(refusal) = refusal {

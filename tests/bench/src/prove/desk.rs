@@ -62,7 +62,7 @@ impl Desk for Model {
     }
 
     fn pause(&mut self, now: Moment, tenant: &TenantName) -> Result<()> {
-        self.0.pause(now, tenant);
+        self.0.pause(now, tenant, None);
         Ok(())
     }
 

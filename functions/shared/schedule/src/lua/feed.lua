@@ -3,7 +3,7 @@
 -- Guarantee: atomic; an event is counted once within its memory, whatever is handed over again. "sent" is left even when the claim is
 -- gone or another's, as by commit.lua. What is counted belongs to the minute in which its mail was sent, so that a mail and its bounce
 -- are in the same window; mail from before the tenant was last resumed, or older than a day, isn't counted. The work grows with the
--- batch and with the quarters of a day, not with the tenants.
+-- batch, and with the minutes of an hour and the quarters of a day, not with the tenants; so does what is kept of a tenant.
 --
 -- KEYS[1]       suppressed         hash    digest of an address, 16 bytes -> "b" (bounced) or "c" (complained), and when that was last
 --                                          heard (s); heard of longer ago than three days, it stands for nothing
@@ -20,7 +20,7 @@
 -- Returns for each event { 1 if it is new, else 0, and of its tenant: sent, bounced and complained of the last hour, and of the last 24 };
 -- the six are left out where it tells neither of a bounce nor of a complaint.
 
-local floor, max, call = math.floor, math.max, redis.call
+local floor, call = math.floor, redis.call
 local HOUR, DAY, LIFE = 60, 96, 93600000 -- minutes, quarters of an hour; ms: a day and two hours
 
 local time = call('TIME')
@@ -59,19 +59,22 @@ for i = 1, (#KEYS - 1) / 3 do
   local is_new = call('SET', seen, '1', 'NX', 'PX', ARGV[2]) and true or false
   if is_new then
     if what == 's' then
-      local held = call('GET', claim)
+      local held = call('MGET', claim)[1]
       local fingerprint = held and string.match(held, '^1|%a+|%d+|([^|]*)|') or ''
       call('SET', claim, string.format('1|sent|%.0f|%s|event', now, fingerprint), 'PX', ARGV[1])
     end
-    if what ~= '' then
+    if what ~= '' and tonumber(recipients) > 0 then
       local at = math.min(tonumber(sent_at), now)
       local since = tonumber(call('HGET', counts, 'since') or 0)
       if at >= since and floor(at / 900000) > quarter - DAY then
-        call('HINCRBY', counts, string.upper(what) .. string.format('%.0f', floor(at / 900000)), recipients)
+        local of_quarter = call('HINCRBY', counts, string.upper(what) .. string.format('%.0f', floor(at / 900000)), recipients)
         if floor(at / 60000) > minute - HOUR then
           call('HINCRBY', counts, what .. string.format('%.0f', floor(at / 60000)), recipients)
         end
         call('PEXPIRE', counts, LIFE)
+        if of_quarter == tonumber(recipients) then
+          sum_of(counts) -- a quarter has begun: what is old is dropped, also where nothing ever bounces
+        end
         sums[counts] = nil
       end
     end

@@ -1,4 +1,5 @@
--- Forgets those whom the provider's own list doesn't hold any more: nothing was heard of them for three days.
+-- Forgets those whom the provider's own list doesn't hold any more: nothing was heard of them for three days. So do those of whom was heard
+-- in a time further ahead than that: the clock was set back since.
 --
 -- Guarantee: atomic; a call looks at about a thousand.
 --
@@ -12,7 +13,8 @@ local now = redis.call('TIME')[1] + 0
 local page = redis.call('HSCAN', KEYS[1], ARGV[1], 'COUNT', 1000)
 local old = {}
 for i = 1, #page[2], 2 do
-  if tonumber(string.sub(page[2][i + 1], 2)) < now - OLDEST then
+  local heard = tonumber(string.sub(page[2][i + 1], 2)) or 0
+  if heard < now - OLDEST or heard > now + OLDEST then
     old[#old + 1] = page[2][i]
   end
 end
