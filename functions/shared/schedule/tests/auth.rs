@@ -17,11 +17,14 @@ use std::{
 
 use redis::{FromRedisValue, aio::MultiplexedConnection};
 use sendslot_domain::{
-    Budget, Cell, Lane, Millis, Moment, Rate, TenantName, budget::Settings, window::Caps,
+    Budget, Cell, Lane, Millis, Moment, Rate, TenantName,
+    budget::Settings,
+    suppression::{AddressDigest, Cause},
+    window::Caps,
 };
 use sendslot_schedule::{
-    Ask, Asked, Booking, Claim, ClaimAsk, Credentials, End, Ending, Keys, Login, NoCredentials,
-    Purpose, Schedule, ScheduleError, Seed, Standing, Tenant, Terms, Unused,
+    Ask, Asked, Booking, Claim, ClaimAsk, Credentials, End, Ending, Fed, Keys, Login,
+    NoCredentials, Purpose, Schedule, ScheduleError, Seed, Standing, Tenant, Terms, Told, Unused,
     testing::PrivateServer,
 };
 use tokio::net::{TcpListener, UnixStream};
@@ -287,6 +290,59 @@ async fn every_script(schedule: &Schedule) {
     assert!(schedule.resume(&tenant()).await.unwrap());
     let (length, longest) = (Millis(1000), Millis(10_000));
     schedule.block(length, longest, "test").await.unwrap();
+    assert!(schedule.unblock(&["test"]).await.unwrap());
+    schedule.look().await.unwrap();
+    every_script_of_feedback(schedule).await;
+}
+
+async fn every_script_of_feedback(schedule: &Schedule) {
+    let (note, gone) = ([("walked", "1".to_owned())], [("walked", String::new())]);
+    schedule.note(&note).await.unwrap();
+    schedule.note(&gone).await.unwrap();
+    let tenants = [(tenant(), "{}".to_owned())];
+    schedule.write_tenants(&tenants).await.unwrap();
+    let held = schedule.tenants(&[tenant()]).await.unwrap();
+    assert_eq!(held, [Some("{}".to_owned())]);
+
+    let address = |n| AddressDigest([n; 16]);
+    let event = |id: &str, told, ago: Millis| Fed {
+        id: id.into(),
+        tenant: tenant(),
+        send_id: "a".parse().unwrap(),
+        told,
+        recipients: 1,
+        sent_at: Moment(now().0 - ago.0),
+        suppress: (told == Told::Bounced).then(|| (Cause::Bounce, vec![address(1)])),
+    };
+    let day = Millis(86_000_000);
+    // A mail of now, one that leaves the windows soon, and one told of twice; the tenant was resumed before, from when on is counted.
+    let events = [
+        event("1", Told::Sent, Millis(0)),
+        event("2", Told::Sent, day),
+        event("3", Told::Bounced, Millis(0)),
+        event("3", Told::Bounced, Millis(0)),
+        event("4", Told::Complained, Millis(0)),
+        event("5", Told::Else, Millis(0)),
+    ];
+    let fed = schedule.feed(Millis(100_000), &events).await.unwrap();
+    let new: Vec<_> = fed.iter().map(|(new, _)| *new).collect();
+    assert_eq!(new, [true, true, true, false, true, true]);
+    schedule.counts(&[tenant()]).await.unwrap();
+
+    let listed: Vec<_> = (2..200).map(|n| (address(n), Cause::Complaint)).collect();
+    assert_eq!(schedule.suppress(&listed).await.unwrap(), 198);
+    schedule.sweep(0).await.unwrap();
+    let asks = [an_ask(tenant(), Standing::New)];
+    let addresses = [address(0), address(1), address(199)];
+    let booked = schedule.book_for(Lane::Bulk, &asks, &addresses);
+    assert_eq!(booked.await.unwrap().1, [1, 2]);
+    schedule.pause(&tenant(), None, "test").await.unwrap();
+    let booked = schedule.book_for(Lane::Bulk, &asks, &addresses);
+    assert_eq!(booked.await.unwrap(), (vec![Booking::Paused], vec![1, 2]));
+
+    schedule.set_replay(&tenant(), 2.0).await.unwrap();
+    assert_eq!(schedule.draw(&tenant(), 5, 0, 1.0).await.unwrap(), 1);
+    schedule.end_replay(&tenant()).await.unwrap();
 }
 
 #[tokio::test]

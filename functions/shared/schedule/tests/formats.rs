@@ -19,6 +19,8 @@ const PRINT: &str = "print";
 const BOOK: &str = include_str!("previous/book.lua");
 const CLAIM: &str = include_str!("previous/claim.lua");
 const COMMIT: &str = include_str!("previous/commit.lua");
+const PAUSE: &str = include_str!("previous/pause.lua");
+const RESUME: &str = include_str!("previous/resume.lua");
 
 /// Whether a claim is answered as it should be.
 type Judge = Box<dyn Fn(&Claim) -> bool>;
@@ -84,17 +86,20 @@ async fn previous_claim(
 ) -> Vec<(String, Option<u64>)> {
     let script = Script::new(CLAIM);
     let mut call = script.prepare_invoke();
-    call.key(key("budget"))
-        .key(key("guard"))
-        .key(key("schedule"));
+    for what in ["budget", "guard", "schedule", "paused", "throttled"] {
+        call.key(key(what));
+    }
     call.arg("previous")
         .arg("bulk")
         .arg(60_000)
         .arg(2000)
-        .arg(1 << 30);
+        .arg(1 << 30)
+        .arg(-1)
+        .arg("new");
     for id in ids {
         call.key(key(&format!("claim:acme:{id}")));
-        call.arg(0).arg(1).arg(PRINT);
+        call.arg(0).arg(1).arg(PRINT).arg("acme");
+        call.arg(-1).arg("").arg("send");
     }
     let answer: Vec<Value> = call.invoke_async(connection).await.unwrap();
     let read = |answer: &Value| {
@@ -104,7 +109,7 @@ async fn previous_claim(
         let word = redis::from_redis_value_ref(&parts[0]).unwrap();
         let number = parts
             .get(1)
-            .map(|n| redis::from_redis_value_ref(n).unwrap());
+            .and_then(|n| redis::from_redis_value_ref(n).ok());
         (word, number)
     };
     answer[1..].iter().map(read).collect()
@@ -125,32 +130,32 @@ async fn both_versions_read_every_claim() {
         ),
         (
             format!("1|claimed|1000|{PRINT}|w"),
-            "unknown",
+            "uncertain",
             Box::new(uncertain),
         ),
         (
             format!("1|sent|1000|{PRINT}|w"),
-            "sent",
+            "ended",
             Box::new(ended(Ended::Sent)),
         ),
         (
             format!("1|uncertain|1000|{PRINT}|w"),
-            "unknown",
+            "uncertain",
             Box::new(uncertain),
         ),
         (
             format!("1|rejected|1000|{PRINT}|w"),
-            "unknown",
+            "ended",
             Box::new(ended(Ended::Rejected)),
         ),
         (
             format!("1|expired|1000|{PRINT}|w"),
-            "unknown",
+            "ended",
             Box::new(ended(Ended::Expired)),
         ),
         (
             format!("2|something|1000|{PRINT}|w"),
-            "unknown",
+            "uncertain",
             Box::new(uncertain),
         ),
     ];
@@ -178,10 +183,12 @@ async fn each_ends_what_the_other_claimed() {
     assert_eq!(previous_claim(&mut connection, &["a"]).await[0].0, "held");
     let script = Script::new(COMMIT);
     let mut call = script.prepare_invoke();
-    call.key(key("claim:acme:a"))
+    call.key(key("guard"))
+        .key(key("claim:acme:a"))
         .arg("this")
         .arg(1 << 30)
-        .arg("sent");
+        .arg("sent")
+        .arg(1);
     let _: u64 = call.invoke_async(&mut connection).await.unwrap();
     assert_eq!(
         claim(&schedule, &[ask("a")]).await,
@@ -244,6 +251,24 @@ async fn both_draw_from_one_guard() {
     );
 }
 
+/// What the previous version's booking of so many mails is answered with.
+async fn previous_book(connection: &mut MultiplexedConnection, count: usize) -> Vec<i64> {
+    let script = Script::new(BOOK);
+    let mut call = script.prepare_invoke();
+    for what in [
+        "budget",
+        "schedule",
+        "ends:bulk",
+        "asked:bulk",
+        "guard",
+        "tenant:acme",
+    ] {
+        call.key(key(what));
+    }
+    call.arg("bulk").arg("acme").arg(1).arg(count).arg("new");
+    call.invoke_async(connection).await.unwrap()
+}
+
 /// Both book in one schedule: no second is overbooked, and each goes on where the other stopped.
 #[tokio::test]
 async fn both_book_in_one_schedule() {
@@ -251,20 +276,7 @@ async fn both_book_in_one_schedule() {
     let mut cells = std::collections::BTreeMap::<u64, i64>::new();
     for round in 0..6 {
         if round % 2 == 0 {
-            let script = Script::new(BOOK);
-            let mut call = script.prepare_invoke();
-            for what in [
-                "budget",
-                "schedule",
-                "ends:bulk",
-                "asked:bulk",
-                "guard",
-                "tenant:acme",
-            ] {
-                call.key(key(what));
-            }
-            call.arg("bulk").arg("acme").arg(1).arg(100).arg("new");
-            let answer: Vec<i64> = call.invoke_async(&mut connection).await.unwrap();
+            let answer = previous_book(&mut connection, 100).await;
             // After the head: booked, takes, waits, and each take.
             assert_eq!(answer[3], 100, "{answer:?}");
             for take in answer[6..]
@@ -308,7 +320,7 @@ async fn a_rollback_and_a_deploy_keep_what_is_claimed() {
         .query_async(&mut connection)
         .await
         .unwrap();
-    // As the previous version would have left it: without what it doesn't know.
+    // As a version further back would have left it: without what that didn't know.
     for (field, _) in &budget {
         if ["generation", "slowed", "blocked"].contains(&field.as_str()) {
             let _: () = redis::cmd("HDEL")
@@ -334,4 +346,79 @@ async fn a_rollback_and_a_deploy_keep_what_is_claimed() {
         claim(&schedule, &[ask("a")]).await[0],
         Claim::Held { .. }
     ));
+}
+
+/// A pause of either version keeps both from sending, and either ends it. Only this version's keeps from booking, and only this version
+/// ends that; a pause that is said again does.
+#[tokio::test]
+async fn both_pause_and_resume() {
+    let (_server, schedule, mut connection) = set_up().await;
+    let acme = "acme".parse().unwrap();
+    let ask = Ask {
+        tenant: "acme".parse().unwrap(),
+        cost: 1,
+        standing: Standing::New,
+    };
+    let asks = vec![ask; 10];
+    let mut n = 0;
+    let mut may_send = async |connection: &mut MultiplexedConnection| {
+        n += 1;
+        let id = format!("p-{n}");
+        let previous = previous_claim(connection, &[&id]).await[0].0 == "go";
+        let id = format!("t-{n}");
+        let this = claim(&schedule, &[self::ask(&id)]).await;
+        assert!(matches!(this[0], Claim::Go { .. } | Claim::Paused { .. }));
+        [previous, matches!(this[0], Claim::Go { .. })]
+    };
+    let books = async || {
+        let booked = schedule.book(Lane::Bulk, &asks).await.unwrap();
+        assert!(matches!(booked[0], Booking::Slot(_) | Booking::Paused));
+        booked[0] != Booking::Paused
+    };
+    let pause = async |connection: &mut MultiplexedConnection| {
+        let script = Script::new(PAUSE);
+        let mut call = script.prepare_invoke();
+        for what in ["schedule", "tenant:acme", "ends:priority"] {
+            call.key(key(what));
+        }
+        for what in ["asked:priority", "ends:bulk", "asked:bulk", "paused"] {
+            call.key(key(what));
+        }
+        call.arg("acme").arg(0).arg("previous");
+        call.invoke_async::<u64>(connection).await.unwrap()
+    };
+    let resume = async |connection: &mut MultiplexedConnection| {
+        let script = Script::new(RESUME);
+        let mut call = script.prepare_invoke();
+        call.key(key("paused")).arg("acme");
+        call.invoke_async::<u64>(connection).await.unwrap()
+    };
+
+    // The previous version pauses; this one says it again, and ends it.
+    assert!(books().await);
+    pause(&mut connection).await;
+    assert_eq!(may_send(&mut connection).await, [false, false]);
+    assert!(books().await);
+    schedule.pause(&acme, None, "this").await.unwrap();
+    assert!(!books().await);
+    let record = schedule.look().await.unwrap().paused;
+    assert_eq!(
+        (record[0].until, record[0].reason.as_str()),
+        (None, "previous")
+    );
+    assert!(schedule.resume(&acme).await.unwrap());
+    assert!(books().await);
+    assert_eq!(may_send(&mut connection).await, [true, true]);
+
+    // This version pauses; the previous one books, gives all that back with its own pause, and ends it.
+    schedule.pause(&acme, None, "this").await.unwrap();
+    assert_eq!(may_send(&mut connection).await, [false, false]);
+    assert_eq!(previous_book(&mut connection, 500).await[3], 500);
+    assert!(pause(&mut connection).await > 300);
+    assert!(!books().await);
+    assert_eq!(resume(&mut connection).await, 1);
+    assert_eq!(may_send(&mut connection).await, [true, true]);
+    assert!(!books().await);
+    assert!(schedule.resume(&acme).await.unwrap());
+    assert!(books().await);
 }

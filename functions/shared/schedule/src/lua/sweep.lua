@@ -18,7 +18,8 @@ for i = 1, #page[2], 2 do
     old[#old + 1] = page[2][i]
   end
 end
+local forgotten = 0
 for i = 1, #old, 4000 do
-  redis.call('HDEL', KEYS[1], unpack(old, i, math.min(i + 3999, #old)))
+  forgotten = forgotten + redis.call('HDEL', KEYS[1], unpack(old, i, math.min(i + 3999, #old)))
 end
-return { page[1], #old }
+return { page[1], forgotten }

@@ -4,7 +4,7 @@
 -- horizon, or not at all, save the first of its lane; the work doesn't grow with the backlog or the tenants. Held
 -- step by step against `sendslot_domain::schedule`, which explains the rules.
 --
--- KEYS[1]      budget    hash  the numbers, as written by seed.lua; "factor": 1024ths of the rate, if slowed down; and
+-- KEYS[1]      budget    hash  the numbers, as written by seed.lua; "factor" and "blocked", as slow.lua and block.lua write them; and
 --                              "tenant:<name>" for each known tenant: weight, cap of an hour, cap of a day (0: none),
 --                              packed as big-endian doubles
 -- KEYS[2]      schedule  hash  cell (s since the epoch) -> recipients booked in it: 2^34 × in all + 2^17 × from bulk + slots
@@ -19,7 +19,7 @@
 --                              "hour<block>" and "day<block>": those of past blocks, 2^26 × in all + from bulk
 -- KEYS[3]      ends      zset  the lane's lines, "<weight>|<tenant>" by the virtual time at which each ends
 -- KEYS[4]      asked     zset  the same by when somebody of each last asked (ms)
--- KEYS[5]      guard     hash  "slots_until" (ms): until when slots only are booked
+-- KEYS[5]      guard     hash  "slots_until" (ms): until when slots only are booked; "sent:<minute>", as in claim.lua: they count as sent
 -- KEYS[5 + i]  tenant of run i  hash  "priority" and "bulk", packed as doubles: recipients ever queued and served, its
 --                              last tag (virtual time), weight among the lines (0: not there), when somebody last asked (ms), last cell
 --                              booked, first cell there is, and of the look at the line: when it began (ms), how far the line
@@ -29,19 +29,20 @@
 -- ARGV[1]  lane: "priority" or "bulk"
 -- then four for each run of alike messages: tenant, recipients of one message, number of messages,
 -- standing ("new", "again", "slot", a place in the line, or minus a place for one that leaves it; a message with a place
--- comes alone)
+-- comes alone); and last, if the caller has to know, the digest that the budget is thought to have
 --
 -- Returns one flat list of integers: now (ms), ⌊L⌋ (recipients/s), cells looked at, then for each run -1,
 -- where the tenant is unknown, -2, where a message costs more than a cap, or: messages booked, number of takes, number of
 -- waits, the takes (cell (s), first turn, recipients, capacity of the cell), in order, and the waits (delay (ms), place (0:
 -- the message keeps its standing), estimate (ms)) of the messages behind the booked ones.
--- Errors: NOBUDGET when Redis holds no budget.
+-- While nobody may send, nothing is booked; the list is then: now (ms), -1, how long that is yet (ms).
+-- Errors: NOBUDGET when Redis holds no budget, STALE when it has another digest.
 
 local floor, ceil, min, max, call, huge = math.floor, math.ceil, math.min, math.max, redis.call, math.huge
 local pack_numbers, unpack_numbers = struct.pack, struct.unpack
 local ALL, BULK, GOING, BLOCK = 17179869184, 131072, 1048576, 67108864 -- 2^34, 2^17, 2^20, 2^26
 local ONE = 1024
-local SHORTEST_SLEEP, LONGEST_SLEEP, LONGEST_STANDSTILL = 1000, 900000, 5000
+local SHORTEST_SLEEP, LONGEST_SLEEP, LONGEST_STANDSTILL, LONGEST_BLOCK = 1000, 900000, 5000, 960000
 local QUIET, NOTED, CHECKED, ENDED_AT_ONCE, ENDS_KNOWN = 1200000, 60000, 1000, 16, 8
 local SLICE_OPENS, SLICED_FROM, FARTHEST, GRANTED, PAST_CELLS, PASSES_AT_ONCE = 2, 4, 1000, 3, 3, 2
 
@@ -49,21 +50,36 @@ local lane = ARGV[1]
 local bulk_lane = lane == 'bulk'
 
 local budget
+local last = #ARGV - (#ARGV - 1) % 4 -- the end of the runs
 if #ARGV == 5 then
-  budget = call('HMGET', KEYS[1], 'book', 'factor', 'tenant:' .. ARGV[2])
+  budget = call('HMGET', KEYS[1], 'book', 'factor', 'tenant:' .. ARGV[2], 'blocked')
 else
   local wanted = { 'book', 'factor' }
-  for i = 2, #ARGV, 4 do
+  for i = 2, last, 4 do
     wanted[#wanted + 1] = 'tenant:' .. ARGV[i]
   end
+  wanted[#wanted + 1] = 'digest'
+  wanted[#wanted + 1] = 'blocked'
   budget = call('HMGET', KEYS[1], unpack(wanted))
 end
 if not budget[1] then
   return redis.error_reply('NOBUDGET the budget is not set up')
 end
+if last < #ARGV and budget[#budget - 1] ~= ARGV[#ARGV] then
+  return redis.error_reply('STALE the budget is another')
+end
 local num, den, share_num, share_den, reserve, largest_shared, horizon, slice_num, slice_den, hour_cap, hour_bulk_cap,
   day_cap, day_bulk_cap = unpack_numbers('>ddddddddddddd', budget[1])
 local factor = tonumber(budget[2] or ONE)
+local blocked = budget[#budget]
+if blocked then
+  local time = call('TIME')
+  local now = time[1] * 1000 + floor(time[2] / 1000)
+  local left = tonumber(string.match(blocked, '^%d+')) - now
+  if left > 0 and left <= LONGEST_BLOCK then
+    return { now, -1, left }
+  end
+end
 local lane_rate = num / den
 if bulk_lane then
   lane_rate = lane_rate - reserve
@@ -275,7 +291,7 @@ local load_windows, windows_hold, count_in_windows, count_takes, save_windows, w
 local windows -- the budget's; nil for none
 
 local accounts = {} -- by tenant
-local slots_until = 0 -- until when slots only are booked (ms)
+local slots_until, slots_in = 0, {} -- until when slots only are booked (ms), and by minute how many recipients
 
 local reply = { now, largest_shared, 0 }
 local size = 3
@@ -299,7 +315,7 @@ local function estimate(account, cost, rank, rate)
   return from - now + floor(rank * 1000 / rate)
 end
 
-for i = 2, #ARGV, 4 do
+for i = 2, last, 4 do
   local run = size
   local name, cost, count, standing = ARGV[i], tonumber(ARGV[i + 1]), 0, ARGV[i + 3]
   local settings = budget[(i + 10) / 4]
@@ -934,10 +950,11 @@ for i = 2, #ARGV, 4 do
       end
     end
 
-    -- Far, from the frontier on; what is left of it, at most twice: the first of a lane may reach past the horizon.
+    -- Far, from the frontier on; what is left of it, at most twice: the first of a lane, and what had a slot before, may reach
+    -- past the horizon.
     local reach = horizon_cell
     local near_got = got
-    while in_turn and got < cost * messages and (not far or messages == 1 and first and reach ~= farthest_cell) do
+    while in_turn and got < cost * messages and (not far or messages == 1 and (first or again) and reach ~= farthest_cell) do
       if far then
         reach = farthest_cell
       end
@@ -1146,6 +1163,9 @@ for i = 2, #ARGV, 4 do
       if rest > LONGEST_SLEEP and fresh then
         hop = rest % LONGEST_SLEEP
       end
+      if again then
+        hop, left = LONGEST_SLEEP, max(left, LONGEST_SLEEP) -- until then there is no room
+      end
       reply[size + 1], reply[size + 2], reply[size + 3] = max(hop, SHORTEST_SLEEP), (given or fresh) and place or 0, left
       size = size + 3
       waiting = waiting + 1
@@ -1170,6 +1190,8 @@ for i = 2, #ARGV, 4 do
       account.cells[cell] = (account.cells[cell] or 0) + part * GOING + going * cost
       if slot_only then
         slots_until = max(slots_until, (cell + 1) * 1000)
+        local minute = floor(cell / 60)
+        slots_in[minute] = (slots_in[minute] or 0) + going * cost
       end
     end
   end
@@ -1246,6 +1268,9 @@ end
 if slots_until > 0 then
   local until_now = tonumber(call('HGET', KEYS[5], 'slots_until') or 0)
   call('HSET', KEYS[5], 'slots_until', max(slots_until, until_now))
+  for minute, recipients in pairs(slots_in) do
+    call('HINCRBY', KEYS[5], string.format('sent:%.0f', minute), recipients)
+  end
 end
 
 local args = {}
