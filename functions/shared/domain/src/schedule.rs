@@ -46,8 +46,9 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    Budget, Cell, Lane, Millis, Moment, TenantName,
+    Budget, Cell, Lane, Millis, Moment, Rate, TenantName,
     adaptive::rescaled,
+    budget::GUARD_TICKS,
     line::{self, Lines},
     window::{Caps, Span, Window},
 };
@@ -299,8 +300,10 @@ impl Schedule {
     /// there may be room in every cell. What was booked before stays where it is; the guard sees to it after a cut.
     pub fn set_budget(&mut self, now: Moment, budget: Budget) {
         let old = self.budget;
-        let (was, is) = (old.guard_rate(), budget.guard_rate());
-        self.budget = budget.slowed(rescaled(old.factor(), was.per_second(), is.per_second()));
+        // By the tick, as the guard has them: by the second, the last digit of a quotient may be another.
+        let per_tick = |rate: Rate| to_float(rate.num()) / to_float(rate.den() * GUARD_TICKS);
+        let (was, is) = (per_tick(old.guard_rate()), per_tick(budget.guard_rate()));
+        self.budget = budget.slowed(rescaled(old.factor(), was, is));
         self.full = [Cell(0); 2];
         let (rate, since) = self.epoch;
         let new = rate_of(&budget);
@@ -1409,6 +1412,41 @@ mod tests {
         // A block that far away was set by a clock since set back.
         schedule.block(NOW + Millis(5_000_000));
         slot(schedule.book(NOW + Millis(5000), Lane::Bulk, &acme(), 1, Standing::New));
+    }
+
+    #[test]
+    fn a_paused_tenant_is_booked_nothing_and_keeps_no_place() {
+        let now = Moment(1_800_000_000_000);
+        let mut schedule = Schedule::new(now, budget("10", "0.9", "0"));
+        let ask = |schedule: &mut Schedule, after: u64, standing| {
+            schedule.book(now + Millis(after), Lane::Bulk, &acme(), 1, standing)
+        };
+        slot(ask(&mut schedule, 0, Standing::New));
+        schedule.pause(now, &acme(), Some(Millis(5000)));
+        for standing in [
+            Standing::New,
+            Standing::Again,
+            Standing::SlotOnly,
+            Standing::Waited { place: 1 },
+        ] {
+            let booking = ask(&mut schedule, 4999, standing);
+            assert_eq!(booking, Booking::Paused, "{standing:?}");
+        }
+        let left = ask(&mut schedule, 4999, Standing::Left { place: 1 });
+        assert_eq!(left, Booking::Left);
+        assert_eq!(schedule.line(Lane::Bulk, &acme()).queued, 0);
+        slot(ask(&mut schedule, 5000, Standing::New));
+        // One with an end doesn't take the place of one without; that is ended by a resume alone, and only once.
+        schedule.pause(now, &acme(), None);
+        schedule.pause(now, &acme(), Some(Millis(1)));
+        let booking = ask(&mut schedule, 900_000, Standing::New);
+        assert_eq!(booking, Booking::Paused);
+        assert!(schedule.resume(&acme()));
+        assert!(!schedule.resume(&acme()));
+        slot(ask(&mut schedule, 900_000, Standing::New));
+        // An end so far away was set by another clock.
+        schedule.pause(now, &acme(), Some(LONGEST_BLOCK));
+        slot(ask(&mut schedule, 0, Standing::New));
     }
 
     #[test]

@@ -518,25 +518,7 @@ impl World {
                 self.release(&message, &slot, twice).await;
             }
             Step::Wake(..) | Step::WakeNext(..) | Step::Leave(..) | Step::Release(..) => {}
-            Step::Pause(n, length) => {
-                let name = tenant(n);
-                self.clocked
-                    .schedule
-                    .pause(&name, length.map(Millis), "test")
-                    .await
-                    .unwrap();
-                // One of no length has an end all the same.
-                let length = length.map(|length| Millis(length.max(1)));
-                self.model.pause(self.now, &name, length);
-                let now = self.now.max(self.model.clock()).cell();
-                let (of_tenant, others) = std::mem::take(&mut self.booked)
-                    .into_iter()
-                    .partition::<Vec<_>, _>(|(message, _)| message.tenant == n);
-                self.booked = others;
-                for (message, slot) in of_tenant {
-                    self.strike(now, &message, &slot, 1);
-                }
-            }
+            Step::Pause(n, length) => self.pause(n, length).await,
             Step::Resume(n) => {
                 let was = self.clocked.schedule.resume(&tenant(n)).await.unwrap();
                 prop_assert_eq!(was, self.model.resume(&tenant(n)));
@@ -578,6 +560,26 @@ impl World {
             compared = self.compare().await;
         }
         compared.map_err(|error| TestCaseError::fail(format!("{error}\nafter {}", self.last_call)))
+    }
+
+    async fn pause(&mut self, n: usize, length: Option<u64>) {
+        let name = tenant(n);
+        let pause = self
+            .clocked
+            .schedule
+            .pause(&name, length.map(Millis), "test");
+        pause.await.unwrap();
+        // One of no length has an end all the same.
+        let length = length.map(|length| Millis(length.max(1)));
+        self.model.pause(self.now, &name, length);
+        let now = self.now.max(self.model.clock()).cell();
+        let (of_tenant, others) = std::mem::take(&mut self.booked)
+            .into_iter()
+            .partition::<Vec<_>, _>(|(message, _)| message.tenant == n);
+        self.booked = others;
+        for (message, slot) in of_tenant {
+            self.strike(now, &message, &slot, 1);
+        }
     }
 
     async fn wake_next(&mut self, count: usize) -> Result<(), TestCaseError> {

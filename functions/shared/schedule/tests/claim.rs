@@ -84,7 +84,7 @@ fn step(ids: usize) -> impl Strategy<Value = Step> {
         prop_oneof![6 => 0_i64..1000, 3 => -400_i64..0, 1 => -100_000_i64..0, 1 => 1000_i64..4000];
     let lane = prop_oneof![3 => Just(Lane::Bulk), 1 => Just(Lane::Priority)];
     let suspect = prop_oneof![8 => Just(None), 2 => (0_u64..30_000).prop_map(Some), 1 => Just(Some(u64::MAX))];
-    let purpose = prop_oneof![8 => Just(Purpose::Send), 1 => Just(Purpose::Resend), 1 => Just(Purpose::Expire)];
+    let purpose = prop_oneof![8 => Just(Purpose::Send), 1 => Just(Purpose::Resend), 1 => Just(Purpose::Expire), 1 => Just(Purpose::Once)];
     let message = (
         (0..ids, slot, cost, prop::bool::weighted(0.02)),
         (suspect, purpose, prop::bool::weighted(0.1)),
@@ -574,8 +574,7 @@ impl World {
         let again = |age: Millis| match asked.purpose {
             Purpose::Resend => true,
             Purpose::Send => terms.resend_after.is_some_and(|after| age >= after),
-            Purpose::Once => false,
-            Purpose::Expire => false,
+            Purpose::Once | Purpose::Expire => false,
         };
         match fate {
             Some(

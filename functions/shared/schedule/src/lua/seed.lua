@@ -19,7 +19,7 @@
 -- Returns 1 if anything was written, else 0.
 
 local call, pack_numbers, unpack_numbers = redis.call, struct.pack, struct.unpack
-local EPOCH, MOVED, ONE, TICKS = 60000, 10, 1024, 100
+local EPOCH, MOVED, ONE = 60000, 10, 1024
 
 local source, digest = ARGV[1], ARGV[2]
 local held = call('HMGET', KEYS[1], 'source', 'digest', 'book', 'epoch', 'claim')
@@ -76,8 +76,7 @@ if changed then
     local old_num, old_den = unpack_numbers('>dd', held[5])
     local new_num, new_den = unpack_numbers('>dd', claim)
     local function scaled(factor)
-      -- In recipients a second, as the model has it: from tick to tick the last digit is another, and ⌊x⌋ with it.
-      return math.max(factor, math.min(ONE, math.floor(factor * (old_num / (old_den / TICKS)) / (new_num / (new_den / TICKS)))))
+      return math.max(factor, math.min(ONE, math.floor(factor * (old_num / old_den) / (new_num / new_den))))
     end
     local factor = scaled(tonumber(values[1]))
     local cut, raised, uncut, settled = string.match(values[2] or '', '^(%d+)|(%d+)|(%d+)|(%d+)$')
