@@ -987,6 +987,42 @@ async fn a_cut_horizon_meets_a_full_schedule() {
     );
 }
 
+/// Two lines that end at the same virtual time: with the one that is served the other is over, too, and presses nobody.
+#[tokio::test]
+async fn lines_end_together() {
+    let server = PrivateServer::start();
+    let budget = Budget::new(Settings {
+        limit: "3".parse().unwrap(),
+        headroom: "0.333".parse().unwrap(),
+        guard: "0.99".parse().unwrap(),
+        burst: None,
+        reserve: "0.1".parse().unwrap(),
+        slice: "0.05".parse().unwrap(),
+        caps: Caps::default(),
+        horizon: Millis::from_secs(60),
+    })
+    .unwrap();
+    let tenants = [1, 1, 3].map(|weight| Tenant {
+        weight,
+        ..Tenant::default()
+    });
+    let start = Moment(1_714_531_499_686);
+    let mut world = World::new(&server, Keys::of("ends").unwrap(), start, budget).await;
+    world.seed(budget, &tenants).await;
+    let arrive = |runs| Step::Arrive(Lane::Priority, runs);
+    for step in [
+        arrive(vec![
+            (0, 13, 2, Standing::Again),
+            (0, 1, 1, Standing::New),
+            (2, 1, 3, Standing::New),
+        ]),
+        Step::Pass(82_481),
+        Step::WakeNext(4),
+    ] {
+        world.take(step, &[]).await.unwrap();
+    }
+}
+
 /// Searches begin anew when the rate has moved by a tenth, at most once a minute; a smaller move changes what is
 /// searched from the frontier on.
 #[tokio::test]

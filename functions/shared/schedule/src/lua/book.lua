@@ -790,9 +790,8 @@ for i = 2, last, 4 do
     -- Puts the tenant's place among the lines right, as things have changed since it was last seen.
     if account.weight > 0 then
       local quiet = now > account.asked + QUIET
-      if account.tag <= vtime then
-        account.weight, account.tag = 0, 0
-      elseif capped or quiet then
+      if account.tag <= vtime or capped or quiet then
+        -- One that ends as another does may still be there.
         if end_line(account.weight .. '|' .. name, account.tag) then
           see_next_end()
         end
