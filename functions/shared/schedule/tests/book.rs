@@ -1002,21 +1002,27 @@ async fn lines_end_together() {
         horizon: Millis::from_secs(60),
     })
     .unwrap();
-    let tenants = [1, 1, 3].map(|weight| Tenant {
+    let tenants = [1, 1, 3, 1].map(|weight| Tenant {
         weight,
         ..Tenant::default()
     });
     let start = Moment(1_714_531_499_686);
     let mut world = World::new(&server, Keys::of("ends").unwrap(), start, budget).await;
     world.seed(budget, &tenants).await;
-    let arrive = |runs| Step::Arrive(Lane::Priority, runs);
+    let mail = (0, 1, 122, Standing::New);
     for step in [
-        arrive(vec![
-            (0, 13, 2, Standing::Again),
-            (0, 1, 1, Standing::New),
-            (2, 1, 3, Standing::New),
-        ]),
-        Step::Pass(82_481),
+        Step::Arrive(Lane::Bulk, vec![mail]),
+        Step::Arrive(
+            Lane::Priority,
+            vec![
+                (0, 13, 2, Standing::Again),
+                (0, 1, 1, Standing::New),
+                (2, 1, 3, Standing::New),
+            ],
+        ),
+        Step::WakeNext(9),
+        Step::Wake(1_252_477_657_283_955_591, true),
+        Step::WakeNext(9),
         Step::WakeNext(4),
     ] {
         world.take(step, &[]).await.unwrap();
