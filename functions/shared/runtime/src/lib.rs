@@ -37,8 +37,8 @@ pub use lanes::{ByLane, Queue};
 pub use metrics::Metrics;
 pub use seeded::Seeded;
 pub use settings::{
-    ControlSettings, RedisDown, RedisLogin, ReserveSettings, SendSettings, Settings, SettingsError,
-    UncertainPolicy,
+    ControlSettings, FeedbackSettings, RedisDown, RedisLogin, ReserveSettings, SendSettings,
+    Settings, SettingsError, UncertainPolicy,
 };
 pub use tenant::TenantSettings;
 pub use tenants::{AskTenants, Known, Tenants};

@@ -196,7 +196,7 @@ pub struct SendSettings {
     pub concurrency: u32,
 }
 
-/// What `control` needs: Redis, and what makes the account's numbers a budget.
+/// What `control` needs: Redis, what makes the account's numbers a budget, and where parked mail is and goes.
 #[derive(Clone)]
 pub struct ControlSettings {
     /// The function's name in logs and metrics (`POWERTOOLS_SERVICE_NAME`).
@@ -216,6 +216,12 @@ pub struct ControlSettings {
     pub numbers: BudgetNumbers,
     /// Tenants as deployed; none is fine, they may all have parameters (`SENDSLOT_TENANTS`).
     pub tenants: Vec<Tenant>,
+    /// The S3 bucket of parked mail (`SENDSLOT_PARKING_BUCKET`).
+    pub parking_bucket: String,
+    /// The queues that parked mail goes to when it is released (`SENDSLOT_<LANE>_SEND_QUEUE_URL`).
+    pub send_queues: ByLane<Queue>,
+    /// A message first seen longer ago is expired (`SENDSLOT_MAX_MESSAGE_AGE_SECONDS`).
+    pub max_message_age: Millis,
 }
 
 impl ControlSettings {
@@ -256,6 +262,9 @@ impl ControlSettings {
             "" => Ok(Vec::new()),
             text => tenants(text),
         });
+        let parking_bucket = vars.parking_bucket();
+        let send_queues = vars.queues("SEND_QUEUE");
+        let max_message_age = vars.max_message_age();
         vars.finish((|| {
             Some(Self {
                 service: service?,
@@ -267,6 +276,71 @@ impl ControlSettings {
                 daily_quota: daily_quota?,
                 numbers: numbers?,
                 tenants: tenants?,
+                parking_bucket: parking_bucket?,
+                send_queues: send_queues?,
+                max_message_age: max_message_age?,
+            })
+        })())
+    }
+
+    /// The schedule in Redis. Nothing is sent, to Redis or AWS, before its first call.
+    ///
+    /// # Errors
+    /// When the URL can't be one of Redis.
+    pub fn schedule(&self, aws: &SdkConfig) -> Result<Schedule, ScheduleError> {
+        schedule(&self.redis_url, &self.keys, &self.redis_login, aws)
+    }
+}
+
+/// What `feedback` needs: Redis, and how long messages live.
+#[derive(Clone)]
+pub struct FeedbackSettings {
+    /// The function's name in logs and metrics (`POWERTOOLS_SERVICE_NAME`).
+    pub service: String,
+    /// Where its metrics go (`POWERTOOLS_METRICS_NAMESPACE`).
+    pub namespace: String,
+    redis_url: String,
+    redis_login: RedisLogin,
+    /// The keys of the budget that is named in `SENDSLOT_BUDGET`.
+    pub keys: Keys,
+    /// A message first seen longer ago is expired (`SENDSLOT_MAX_MESSAGE_AGE_SECONDS`).
+    pub max_message_age: Millis,
+}
+
+impl FeedbackSettings {
+    /// Reads the process environment.
+    ///
+    /// # Errors
+    /// When a variable is missing or wrong; the error names all of them.
+    pub fn from_env() -> Result<Self, SettingsError> {
+        Self::read(|name| env::var(name).ok())
+    }
+
+    /// Reads the variables that `get` knows.
+    ///
+    /// # Errors
+    /// As [`FeedbackSettings::from_env`].
+    pub fn read(get: impl Fn(&str) -> Option<String>) -> Result<Self, SettingsError> {
+        let mut vars = Variables::new(&get);
+        let service = vars.text("POWERTOOLS_SERVICE_NAME", None, "feedback");
+        let namespace = vars.text("POWERTOOLS_METRICS_NAMESPACE", Some("Sendslot"), "Sendslot");
+        let redis_url = vars.redis_url();
+        let redis_login = vars.redis_login(redis_url.as_deref());
+        let keys = vars.parsed("SENDSLOT_BUDGET", Some("ses"), "ses", Keys::of);
+        let max_message_age = vars.seconds(
+            "SENDSLOT_MAX_MESSAGE_AGE_SECONDS",
+            Some("1209600"),
+            LONGEST_AGE,
+            "1209600",
+        );
+        vars.finish((|| {
+            Some(Self {
+                service: service?,
+                namespace: namespace?,
+                redis_url: redis_url?,
+                redis_login: redis_login?,
+                keys: keys?,
+                max_message_age: max_message_age?,
             })
         })())
     }
@@ -400,15 +474,10 @@ impl<'a> Variables<'a> {
         let redis_login = self.redis_login(redis_url.as_deref());
         let keys = self.parsed("SENDSLOT_BUDGET", Some("ses"), "ses", Keys::of);
         let seed = self.budget();
-        let max_message_age = self.seconds(
-            "SENDSLOT_MAX_MESSAGE_AGE_SECONDS",
-            Some("1209600"),
-            LONGEST_AGE,
-            "1209600",
-        );
+        let max_message_age = self.max_message_age();
         let send_queues = self.queues("SEND_QUEUE");
         let redis_down = self.parsed("SENDSLOT_REDIS_DOWN", Some("hold"), "hold", redis_down);
-        let parking_bucket = self.text("SENDSLOT_PARKING_BUCKET", None, "sendslot-parked");
+        let parking_bucket = self.parking_bucket();
         Some(Settings {
             service: service?,
             namespace: namespace?,
@@ -421,6 +490,19 @@ impl<'a> Variables<'a> {
             redis_down: redis_down?,
             parking_bucket: parking_bucket?,
         })
+    }
+
+    fn max_message_age(&mut self) -> Option<Millis> {
+        self.seconds(
+            "SENDSLOT_MAX_MESSAGE_AGE_SECONDS",
+            Some("1209600"),
+            LONGEST_AGE,
+            "1209600",
+        )
+    }
+
+    fn parking_bucket(&mut self) -> Option<String> {
+        self.text("SENDSLOT_PARKING_BUCKET", None, "sendslot-parked")
     }
 
     /// What each lane does with mail that may have been sent.
@@ -904,11 +986,17 @@ mod tests {
         let few = |name: &str| match name {
             "POWERTOOLS_SERVICE_NAME" => Some("control".to_owned()),
             "SENDSLOT_REDIS_URL" => Some("redis://127.0.0.1:6379".to_owned()),
+            "SENDSLOT_PARKING_BUCKET" => Some("parked".to_owned()),
+            "SENDSLOT_PRIORITY_SEND_QUEUE_URL" => Some("http://sqs/0/priority-send".to_owned()),
+            "SENDSLOT_BULK_SEND_QUEUE_URL" => Some("http://sqs/0/bulk-send".to_owned()),
             _ => None,
         };
         let settings = ControlSettings::read(few).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!((settings.limit, settings.daily_quota), (None, None));
         assert!(settings.tenants.is_empty());
+        assert_eq!(settings.parking_bucket, "parked");
+        assert_eq!(settings.send_queues.bulk.name(), "bulk-send");
+        assert_eq!(settings.max_message_age, LONGEST_AGE);
         // What makes a budget is what the others take, but for what the account says.
         let deployed = ReserveSettings::read(with(&[])).unwrap_or_else(|e| panic!("{e}"));
         let budget = Budget::new(BudgetNumbers {
@@ -931,14 +1019,33 @@ mod tests {
             ("SENDSLOT_LIMIT", "0/s"),
             ("SENDSLOT_HEADROOM", "0.99"),
             ("SENDSLOT_DAILY_QUOTA", "many"),
+            ("SENDSLOT_PARKING_BUCKET", ""),
+            ("SENDSLOT_BULK_SEND_QUEUE_URL", "bulk"),
+            ("SENDSLOT_MAX_MESSAGE_AGE_SECONDS", "0"),
         ]));
         let text = wrong.err().map_or_else(String::new, |e| e.to_string());
         for variable in [
             "SENDSLOT_LIMIT",
             "SENDSLOT_HEADROOM",
             "SENDSLOT_DAILY_QUOTA",
+            "SENDSLOT_PARKING_BUCKET",
+            "SENDSLOT_BULK_SEND_QUEUE_URL",
+            "SENDSLOT_MAX_MESSAGE_AGE_SECONDS",
         ] {
             assert!(text.contains(variable), "{text}");
+        }
+    }
+
+    #[test]
+    fn feedback_needs_redis_and_little_else() {
+        let settings = FeedbackSettings::read(with(&[]));
+        let settings = settings.unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(settings.keys.to_string(), "sendslot:{ses}:");
+        assert_eq!(settings.max_message_age, LONGEST_AGE);
+        let nothing = FeedbackSettings::read(|_| None).err();
+        let nothing = nothing.map_or_else(String::new, |e| e.to_string());
+        for variable in ["POWERTOOLS_SERVICE_NAME", "SENDSLOT_REDIS_URL"] {
+            assert!(nothing.contains(variable), "{nothing}");
         }
     }
 
