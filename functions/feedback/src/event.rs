@@ -35,6 +35,8 @@ pub struct Event {
     pub send_id: SendId,
     /// The lane it went through, if its tag says so.
     pub lane: Option<Lane>,
+    /// The configuration set that it went through, if SES says so.
+    pub configuration_set: Option<String>,
     /// The provider's own id of the mail.
     pub message_id: Option<String>,
     /// Of how many recipients it tells, at least one.
@@ -195,6 +197,7 @@ impl Event {
             sent_id: id(&of, &["Send"]),
             kind: what.kind,
             lane: tag(tags.lane.as_ref()),
+            configuration_set: tag(tags.configuration_set.as_ref()),
             message_id: code(message_id),
             recipients: what.recipients.unwrap_or(addressed),
             addressed,
@@ -441,6 +444,8 @@ struct Tags {
     tenant: Option<Vec<String>>,
     send_id: Option<Vec<String>>,
     lane: Option<Vec<String>>,
+    #[serde(rename = "ses:configuration-set")]
+    configuration_set: Option<Vec<String>>,
 }
 
 #[derive(Deserialize)]

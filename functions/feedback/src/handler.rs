@@ -122,6 +122,11 @@ impl<R: Events + Pauses + AskTenants, S: Switch> Feedback<R, S> {
         for taken in read {
             let tenant = &taken.event.tenant;
             match known.get(tenant) {
+                // Another stack of this account may have a tenant of the same name; its set is another.
+                Some(Known::As(theirs)) if is_foreign(&taken.event, theirs) => {
+                    metrics.count("Unknown", 1);
+                    warn!(message_id = taken.message, %tenant, "through a configuration set that isn't its tenant's");
+                }
                 Some(Known::As(theirs)) => {
                     settings.insert(tenant.clone(), theirs.clone());
                     ours.push(taken);
@@ -382,4 +387,12 @@ fn failure<T>(failed: Result<Result<T, ScheduleError>, Elapsed>) -> String {
         Ok(Err(error)) => error.to_string(),
         Err(_) => LATE.to_owned(),
     }
+}
+
+/// Whether a mail went through another configuration set than its tenant's.
+fn is_foreign(event: &Event, settings: &TenantSettings) -> bool {
+    let (went, set) = (&event.configuration_set, &settings.configuration_set);
+    went.as_ref()
+        .zip(set.as_ref())
+        .is_some_and(|(went, set)| went != set)
 }

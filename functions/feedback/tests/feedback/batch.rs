@@ -193,3 +193,20 @@ async fn while_redis_is_away_events_come_back_and_others_are_done_with() {
         );
     }
 }
+
+#[tokio::test]
+async fn mail_of_another_stacks_tenant_of_the_same_name_is_not_ours() {
+    let rig = Rig::new();
+    let through = |set: &str| {
+        let mut event = event("tenant-1", set, "Send", "send", &json!({}));
+        event["detail"]["mail"]["tags"]["ses:configuration-set"] = json!([set]);
+        event.to_string()
+    };
+    let handled = rig
+        .run(&[through("tenant-1-set"), through("other-tenant-1")])
+        .await;
+    assert!(handled.back.is_empty());
+    assert_eq!((handled.count("Sent"), handled.count("Unknown")), (2, 1));
+    let fed = rig.fake.world().fed.concat();
+    assert_eq!(fed.len(), 1, "{fed:?}");
+}
