@@ -58,7 +58,8 @@ where
     }
 
     /// Sends at a fixed pace, without claims or grants: if every environment of both lanes does, they send h·L together. What may
-    /// have been sent before, or has expired, is held, and so is what there is no time for.
+    /// have been sent before, or has expired, is held, and so is what there is no time for. That holds for mail that would be sent
+    /// again as for mail that would be parked: how long it has been uncertain is known to Redis alone.
     async fn capped(&mut self, messages: Vec<Message>) {
         let pace = self.pace();
         let begun = Instant::now();

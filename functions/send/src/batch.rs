@@ -246,6 +246,7 @@ where
 {
     /// Sorts out what can't be sent whatever the claim says.
     fn take_in(&mut self, records: Vec<SqsMessage>) -> Vec<Message> {
+        let uncertain = *self.sender.settings.uncertain.get(self.lane);
         let mut messages = Vec::with_capacity(records.len());
         for record in records.into_iter().map(Record::from) {
             let envelope = match Envelope::from_json(&record.body) {
@@ -263,12 +264,12 @@ where
                 }
             };
             let expired = self.is_expired(&envelope);
-            messages.push(Message::new(record, envelope, expired));
+            messages.push(Message::new(record, envelope, expired, uncertain));
         }
         messages
     }
 
-    /// Finds out through which configuration set each goes, and settles those whose tenant nobody knows.
+    /// Finds out what is set for the tenant of each, and settles those whose tenant nobody knows.
     async fn whose(&mut self, messages: Vec<Message>) -> Vec<Message> {
         let tenants = messages.iter().map(|message| &message.envelope.tenant);
         let known = self.sender.tenants.of(&self.sender.redis, tenants).await;
@@ -276,9 +277,9 @@ where
         for mut message in messages {
             match known.get(&message.envelope.tenant) {
                 Some(Known::As(settings)) => {
-                    message
-                        .configuration_set
-                        .clone_from(&settings.configuration_set);
+                    // A tenant's own policy goes before its lane's.
+                    message.uncertain = settings.uncertain().unwrap_or(message.uncertain);
+                    message.tenant = settings.clone();
                     theirs.push(message);
                 }
                 Some(Known::Unknown) => {
@@ -313,7 +314,7 @@ where
         let asks: Vec<ClaimAsk> = messages.iter().map(Message::claim_ask).collect();
         let terms = Terms {
             longest_wait: LONGEST_WAIT.min(time_left),
-            ..self.terms()
+            ..self.terms(messages.iter())
         };
         let claim = self.sender.redis.claim(&self.invocation.id, terms, &asks);
         // There is time: `time_left` said so. Cut short by Lambda, a claim would look like a send.
@@ -354,17 +355,17 @@ where
         granted
     }
 
-    fn terms(&self) -> Terms {
+    /// The terms for these messages. What may be sent again is so after the confirmation time; what may not says so itself,
+    /// in its purpose.
+    fn terms<'m>(&self, mut messages: impl Iterator<Item = &'m Message>) -> Terms {
         let settings = &self.sender.settings;
+        let resends = messages.any(|message| message.uncertain == UncertainPolicy::Resend);
         Terms {
             lane: self.lane,
             lease: settings.lease,
             longest_wait: LONGEST_WAIT,
             memory: self.sender.memory(),
-            resend_after: match settings.uncertain.get(self.lane) {
-                UncertainPolicy::Resend => Some(settings.confirmation),
-                UncertainPolicy::Park => None,
-            },
+            resend_after: resends.then_some(settings.confirmation),
         }
     }
 
@@ -432,8 +433,8 @@ where
         self.settled.push((message.record, fate));
     }
 
-    /// A message that may have been sent waits for the event that says so, then is parked. (Where it is to be sent again, its
-    /// claim lets it go by itself.)
+    /// A message that may have been sent waits for the event that says so, then is parked. Where it is to be sent again, its
+    /// claim lets it go by itself: should that be later than it is here, the message asks again.
     fn uncertain(&mut self, mut message: Message, age: Millis) {
         let confirmation = self.sender.settings.confirmation;
         let unused = message.unused();
@@ -446,11 +447,13 @@ where
             record,
             mut envelope,
             expired,
+            uncertain,
             ..
         } = message;
-        if age < confirmation {
+        let ends = uncertain == UncertainPolicy::Park || expired;
+        if age < confirmation || !ends {
             envelope.cells = Vec::new();
-            let left = Millis((confirmation.0 - age.0).max(1000) + 999);
+            let left = Millis(confirmation.0.saturating_sub(age.0).max(1000) + 999);
             return self.again(record, &envelope, left, "Held", unused);
         }
         let fate = if expired {
@@ -489,11 +492,12 @@ where
 
     /// Sends everything granted, each at its moment.
     async fn send(&mut self, granted: Vec<Granted>) {
+        let terms = self.terms(granted.iter().map(|granted| &granted.message));
         let run = Run {
             sender: self.sender,
             lane: self.lane,
             owner: &self.invocation.id,
-            terms: self.terms(),
+            terms,
             deadline: self.invocation.deadline,
             stop: AtomicBool::new(false),
             account: Account::default(),
@@ -704,9 +708,9 @@ where
             Booking::Blocked(left) => return self.blocked(message, left, old),
             Booking::UnknownTenant => return self.unknown_tenant(message, old),
             Booking::OverCap => return self.over_cap(message, old),
+            // Its cells stay in it: should it not be parked, it keeps its old slot.
             Booking::Paused => {
                 self.metrics.count("Paused", 1);
-                message.envelope.cells = Vec::new();
                 let fate = Fate::Park {
                     envelope: Box::new(message.envelope),
                     reason: Reason::Paused,
@@ -727,7 +731,7 @@ where
                     body,
                     delay_seconds: delay_seconds(Millis(delay.max(not_before).0 + up_to(spread).0)),
                     attributes: Vec::new(),
-                    group: None,
+                    group: record.group.clone(),
                 },
                 count,
                 unused: old,
@@ -760,7 +764,7 @@ where
     /// Settles a message whose tenant nobody knows: setting it up is the operator's.
     fn unknown_tenant(&mut self, message: Message, unused: Option<Unused>) {
         let detail = "the tenant is not set up in this deployment".to_owned();
-        self.give_up(message, Refusal::UnknownTenant.code(), detail, unused);
+        self.give_up(message, Refusal::UNKNOWN_TENANT, detail, unused);
     }
 
     /// Settles a message that a cap, lowered since it was first booked, never lets go.

@@ -196,7 +196,7 @@ impl<R, P: Provider, Q, B> Sender<R, P, Q, B> {
             envelope: &message.envelope,
             lane,
             grant,
-            configuration_set: message.configuration_set.as_deref(),
+            tenant: &message.tenant,
         };
         let by = Instant::now() + SEND_TIMEOUT;
         let mut reply = self.provider.send(&outgoing).await;

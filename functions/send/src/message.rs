@@ -1,9 +1,12 @@
 //! A message under way, and what SQS has to do with it.
 
+use std::sync::Arc;
+
 use aws_lambda_events::sqs::SqsMessage;
 use sendslot_domain::{Millis, Moment};
 use sendslot_mail::Envelope;
 use sendslot_runtime::{
+    TenantSettings, UncertainPolicy,
     parking::Reason,
     queue::{self, MAX_DELAY_SECONDS},
 };
@@ -16,6 +19,8 @@ pub(crate) struct Record {
     pub(crate) body: String,
     /// When it was first received, if this isn't the first time: somebody may have claimed it then.
     pub(crate) received_before: Option<Moment>,
+    /// Whose it is, if its body could be read: the group of whatever takes its place on a queue.
+    pub(crate) group: Option<String>,
 }
 
 impl From<SqsMessage> for Record {
@@ -25,6 +30,7 @@ impl From<SqsMessage> for Record {
             id: message.message_id.unwrap_or_default(),
             receipt: message.receipt_handle.unwrap_or_default(),
             body: message.body.unwrap_or_default(),
+            group: None,
         }
     }
 }
@@ -35,13 +41,21 @@ pub(crate) struct Message {
     pub(crate) envelope: Envelope,
     /// Whether it is of no more use.
     pub(crate) expired: bool,
-    /// The configuration set that it goes through, if any.
-    pub(crate) configuration_set: Option<String>,
+    /// The settings of its tenant.
+    pub(crate) tenant: Arc<TenantSettings>,
+    /// What is done with it when it may have been sent.
+    pub(crate) uncertain: UncertainPolicy,
 }
 
 impl Message {
-    /// Reads a record's envelope; what SQS says of earlier receives is in it then.
-    pub(crate) fn new(record: Record, mut envelope: Envelope, expired: bool) -> Self {
+    /// Reads a record's envelope; what SQS says of earlier receives is in it then. Of its tenant nothing is known yet.
+    pub(crate) fn new(
+        mut record: Record,
+        mut envelope: Envelope,
+        expired: bool,
+        uncertain: UncertainPolicy,
+    ) -> Self {
+        record.group = Some(envelope.tenant.to_string());
         if let Some(before) = record.received_before {
             let known = envelope.suspect_since.unwrap_or(before);
             envelope.suspect_since = Some(known.min(before));
@@ -52,7 +66,8 @@ impl Message {
             record,
             envelope,
             expired,
-            configuration_set: None,
+            tenant: Arc::default(),
+            uncertain,
         }
     }
 
@@ -77,10 +92,11 @@ impl Message {
                 envelope.suspect_since
             },
             void: envelope.void.clone(),
-            purpose: match (self.expired, envelope.resend) {
-                (true, _) => Purpose::Expire,
-                (false, true) => Purpose::Resend,
-                (false, false) => Purpose::Send,
+            purpose: match (self.expired, envelope.resend, self.uncertain) {
+                (true, ..) => Purpose::Expire,
+                (false, true, _) => Purpose::Resend,
+                (false, false, UncertainPolicy::Resend) => Purpose::Send,
+                (false, false, UncertainPolicy::Park) => Purpose::Once,
             },
         }
     }

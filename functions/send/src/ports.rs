@@ -6,7 +6,7 @@ use std::future::Future;
 use sendslot_domain::{Lane, Millis, Moment, TenantName, outcome::Outcome};
 use sendslot_mail::Envelope;
 pub use sendslot_runtime::bucket::Parking;
-use sendslot_runtime::{Queue, Seeded};
+use sendslot_runtime::{Queue, Seeded, TenantSettings};
 use sendslot_schedule::{Ask, Booking, Claim, ClaimAsk, End, ScheduleError, Terms, Unused};
 
 /// The right to send.
@@ -175,8 +175,8 @@ pub struct Outgoing<'a> {
     pub lane: Lane,
     /// When it was allowed to go.
     pub grant: Moment,
-    /// The configuration set of its tenant, if it has one.
-    pub configuration_set: Option<&'a str>,
+    /// What is set for its tenant.
+    pub tenant: &'a TenantSettings,
 }
 
 /// What came of a send.

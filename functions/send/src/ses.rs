@@ -1,10 +1,25 @@
 //! Mail to SES, and its answers back.
+//!
+//! # List-Unsubscribe
+//! Where a tenant has it set, its mail says how to unsubscribe with one click (RFC 8058), in two headers: the address that a mail
+//! reader posts to, with the mail's send id in it, and a mailbox to write to, if one is set. A mail that brings a
+//! `List-Unsubscribe` of its own goes with that alone, and raw mail as it was written. SES takes [`MOST_HEADERS`] headers; where
+//! those of the mail leave no room, ours are left out, and a warning names its send id.
 
-use std::{error::Error, time::Duration};
+use std::{
+    borrow::Cow,
+    error::Error,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use aws_sdk_sesv2::{
     Client,
-    config::{Builder, retry::RetryConfig, timeout::TimeoutConfig},
+    config::{
+        Builder, ConfigBag, Intercept, RuntimeComponents,
+        interceptors::AfterDeserializationInterceptorContextRef, retry::RetryConfig,
+        timeout::TimeoutConfig,
+    },
     error::{BuildError, ProvideErrorMetadata, SdkError},
     operation::send_email::{SendEmailError, SendEmailOutput, builders::SendEmailInputBuilder},
     primitives::Blob,
@@ -20,8 +35,21 @@ use sendslot_domain::{
     outcome::{Answer, Outcome},
 };
 use sendslot_mail::{Content, Header};
+use sendslot_runtime::tenant::ListUnsubscribe;
+use tracing::warn;
 
 use crate::ports::{Outgoing, Provider, Reply};
+
+/// The most headers of its own that SES takes of a simple or a template mail.
+pub const MOST_HEADERS: usize = 15;
+/// The longest value that SES takes of such a header, in characters.
+const LONGEST_VALUE: usize = 870;
+/// How a mail reader unsubscribes somebody.
+const UNSUBSCRIBE: &str = "List-Unsubscribe";
+/// That it does so by itself, at one click.
+const UNSUBSCRIBE_POST: &str = "List-Unsubscribe-Post";
+/// The place of the send id in a tenant's address for that.
+const SEND_ID: &str = "{send_id}";
 
 /// SES as a provider.
 #[derive(Clone, Debug)]
@@ -87,14 +115,40 @@ impl Provider for Ses {
     }
 
     async fn account_sends(&self) -> Option<bool> {
-        let account = self.client.get_account().send().await;
-        account
-            .inspect_err(|error| {
-                let error = error.code().unwrap_or("no answer");
-                tracing::warn!(error, "asking whether the account sends failed");
-            })
-            .ok()
-            .map(|account| account.sending_enabled())
+        let sends = SendingEnabled::default();
+        let call = self.client.get_account().customize();
+        if let Err(error) = call.interceptor(sends.clone()).send().await {
+            let error = error.code().unwrap_or("no answer");
+            warn!(error, "asking whether the account sends failed");
+            return None;
+        }
+        sends.0.get().copied()
+    }
+}
+
+/// What the answer of `GetAccount` says of sending, if it says anything. The SDK makes a field that isn't there `false`: an answer
+/// without it would say that nobody may send. So it is read as it came.
+#[derive(Clone, Debug, Default)]
+struct SendingEnabled(Arc<OnceLock<bool>>);
+
+impl Intercept for SendingEnabled {
+    fn name(&self) -> &'static str {
+        "SendingEnabled"
+    }
+
+    fn read_after_deserialization(
+        &self,
+        context: &AfterDeserializationInterceptorContextRef<'_>,
+        _: &RuntimeComponents,
+        _: &mut ConfigBag,
+    ) -> Result<(), Box<dyn Error + Send + Sync>> {
+        let body = context.response().body().bytes().unwrap_or_default();
+        let told: Option<serde_json::Value> = serde_json::from_slice(body).ok();
+        if let Some(sends) = told.and_then(|told| told["SendingEnabled"].as_bool()) {
+            // Nobody else sets it.
+            let _ = self.0.set(sends);
+        }
+        Ok(())
     }
 }
 
@@ -107,7 +161,7 @@ pub fn request(mail: &Outgoing<'_>) -> Result<SendEmailInputBuilder, Unsendable>
         envelope,
         lane,
         grant,
-        configuration_set,
+        tenant,
     } = *mail;
     let content = match &envelope.mail.content {
         Content::Simple(simple) => {
@@ -117,14 +171,14 @@ pub fn request(mail: &Outgoing<'_>) -> Result<SendEmailInputBuilder, Unsendable>
             let message = Message::builder()
                 .subject(utf8(&simple.subject)?)
                 .body(body.build())
-                .set_headers(headers(&simple.headers)?);
+                .set_headers(headers(&with_unsubscribe(mail, &simple.headers))?);
             EmailContent::builder().simple(message.build())
         }
         Content::Template(template) => {
             let template = Template::builder()
                 .template_name(&template.name)
                 .template_data(template.data.get())
-                .set_headers(headers(&template.headers)?);
+                .set_headers(headers(&with_unsubscribe(mail, &template.headers))?);
             EmailContent::builder().template(template.build())
         }
         Content::Raw(raw) => {
@@ -158,12 +212,61 @@ pub fn request(mail: &Outgoing<'_>) -> Result<SendEmailInputBuilder, Unsendable>
         .destination(destination.build())
         .set_reply_to_addresses(some(&to.reply_to))
         .content(content.build())
-        .set_configuration_set_name(configuration_set.map(str::to_owned))
+        .set_configuration_set_name(tenant.configuration_set.clone())
+        .set_tenant_name(tenant.ses_tenant.clone())
         .set_email_tags(Some(tags.collect::<Result<_, _>>()?)))
 }
 
 fn utf8(text: &str) -> Result<ses::Content, BuildError> {
     ses::Content::builder().data(text).charset("UTF-8").build()
+}
+
+/// The headers of a mail, and those with which its recipient unsubscribes, where its tenant has them set.
+fn with_unsubscribe<'a>(mail: &Outgoing<'_>, headers: &'a [Header]) -> Cow<'a, [Header]> {
+    let brings = |name| headers.iter().any(|h| h.name.eq_ignore_ascii_case(name));
+    let set = mail.tenant.list_unsubscribe.as_ref();
+    let Some(set) = set.filter(|_| !brings(UNSUBSCRIBE)) else {
+        return Cow::Borrowed(headers);
+    };
+    let send_id = mail.envelope.send_id.as_str();
+    let header = |name: &str, value: String| Header {
+        name: name.to_owned(),
+        value,
+    };
+    let whole = addresses(set, send_id).map(|value| {
+        let mut all = headers.to_vec();
+        all.push(header(UNSUBSCRIBE, value));
+        // SES refuses a mail that has it twice.
+        if !brings(UNSUBSCRIBE_POST) {
+            let value = format!("{UNSUBSCRIBE}=One-Click");
+            all.push(header(UNSUBSCRIBE_POST, value));
+        }
+        all
+    });
+    whole
+        .filter(|all| all.len() <= MOST_HEADERS)
+        .map_or_else(
+            || {
+                let headers_of_its_own = headers.len();
+                warn!(
+                    send_id,
+                    headers_of_its_own,
+                    "no room for List-Unsubscribe: the mail goes without (SES takes {MOST_HEADERS} headers of {LONGEST_VALUE} characters)"
+                );
+                Cow::Borrowed(headers)
+            },
+            Cow::Owned,
+        )
+}
+
+/// Where the recipient of this mail unsubscribes, as the header has it: with the mailbox, if there is room for it, or nothing if
+/// there is no room at all.
+fn addresses(set: &ListUnsubscribe, send_id: &str) -> Option<String> {
+    let url = format!("<{}>", set.url.replace(SEND_ID, send_id));
+    let both = format!("{url}, <mailto:{}?subject=unsubscribe>", set.mailto);
+    let fits = |value: &String| value.len() <= LONGEST_VALUE;
+    let both = Some(both).filter(|both| !set.mailto.is_empty() && fits(both));
+    both.or_else(|| Some(url).filter(fits))
 }
 
 fn headers(headers: &[Header]) -> Result<Option<Vec<MessageHeader>>, BuildError> {

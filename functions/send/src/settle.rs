@@ -120,7 +120,7 @@ impl<R, P, Q: SendBatch + Visibility, B: Parking> Batch<'_, R, P, Q, B> {
                     body,
                     delay_seconds: delay_seconds(delay),
                     attributes: Vec::new(),
-                    group: None,
+                    group: record.group.clone(),
                 },
                 count,
                 unused,
@@ -168,9 +168,10 @@ impl<R, P, Q: SendBatch + Visibility, B: Parking> Batch<'_, R, P, Q, B> {
                     unused,
                     claimed: _,
                 } => {
-                    dead.messages.push(dead_letter(record.body, reason, detail));
+                    let id = record.id.clone();
+                    dead.messages.push(dead_letter(record, reason, detail));
                     dead.of.push(Put {
-                        id: record.id,
+                        id,
                         count: "DeadLettered",
                         unused,
                         booked: None,
@@ -228,16 +229,16 @@ fn key(envelope: &Envelope, reason: Reason) -> String {
     .to_string()
 }
 
-fn dead_letter(body: String, reason: &'static str, detail: String) -> queue::Message {
+fn dead_letter(record: Record, reason: &'static str, detail: String) -> queue::Message {
     let attributes = vec![
         Attribute::text("SendslotReason", reason),
         Attribute::text("SendslotDetail", detail),
     ];
     queue::Message {
-        body,
+        body: record.body,
         delay_seconds: 0,
         attributes,
-        group: None,
+        group: record.group,
     }
 }
 

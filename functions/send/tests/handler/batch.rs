@@ -586,8 +586,8 @@ async fn what_is_expired_is_not_sent_and_its_slot_is_released() {
     );
     assert_eq!(world.sent(), ["id3", "id4"]);
     let purposes: Vec<_> = world.claimed().iter().map(|ask| ask.purpose).collect();
-    let (expire, send) = (Purpose::Expire, Purpose::Send);
-    assert_eq!(purposes, [expire, expire, expire, send, send]);
+    let (expire, once) = (Purpose::Expire, Purpose::Once);
+    assert_eq!(purposes, [expire, expire, expire, once, once]);
     assert_eq!(
         world.ends().len(),
         2,
@@ -743,11 +743,8 @@ async fn a_tenants_mail_goes_through_its_configuration_set() {
         .asked()
         .into_iter()
         .filter_map(|asked| {
-            if let Asked::Send {
-                configuration_set, ..
-            } = asked
-            {
-                Some(configuration_set)
+            if let Asked::Send { tenant, .. } = asked {
+                Some(tenant.configuration_set)
             } else {
                 None
             }

@@ -2,15 +2,19 @@
 
 use std::{collections::HashMap, sync::Mutex, time::Duration};
 
-use send::batch::CLOSING;
+use send::{Invocation, Sender, batch::CLOSING};
 use sendslot_domain::{Lane, Millis, Moment, outcome::Outcome};
+use sendslot_runtime::TenantSettings;
 use sendslot_schedule::{Booking, Claim, ClaimAsk, Ended, Purpose, Unused};
 use serde_json::{Value, json};
-use tokio::time::Instant;
+use tokio::time::{Instant, advance, sleep};
 
-use crate::fakes::{
-    Asked, DLQ, FULL, HANGS, Handled, NOW, SEND, THROTTLED, TIME, World, bodies, body_with,
-    envelope, event, received, unused,
+use crate::{
+    fakes::{
+        Asked, DLQ, FULL, HANGS, Handled, NOW, REQUEST, SEND, THROTTLED, TIME, World, bodies,
+        body_with, envelope, event, go, received, settings, unused,
+    },
+    ses::{Server, ses},
 };
 
 const CONFIRMATION: Millis = Millis::from_secs(300);
@@ -301,12 +305,236 @@ async fn each_lane_resends_or_not_as_it_is_set() {
             let queue = format!("sendslot-{lane}-send");
             world.run(event(&queue, &bodies(&["a"])), NOW, TIME).await;
             let asked = world.asked();
-            let Some(Asked::Claim { terms, .. }) = asked.first() else {
+            let Some(Asked::Claim { terms, asks, .. }) = asked.first() else {
                 panic!("no claim")
             };
             assert_eq!((terms.lane, terms.resend_after), (lane, resend_after));
+            let purpose = match resend_after {
+                Some(_) => Purpose::Send,
+                None => Purpose::Once,
+            };
+            assert_eq!(asks[0].purpose, purpose);
         }
     }
+}
+
+/// A world whose tenants parks, resends and says-nothing are set so.
+fn with_policies() -> World {
+    let set = |word: Option<&str>| TenantSettings {
+        uncertain: word.map(str::to_owned),
+        ..TenantSettings::default()
+    };
+    World {
+        vars: vec![("SENDSLOT_BUDGET_SOURCE", "account")],
+        sets: ["parks", "resends", "says-nothing"]
+            .map(|tenant| (tenant, None))
+            .into(),
+        tenants: [
+            ("parks", set(Some("park"))),
+            ("resends", set(Some("resend"))),
+            ("says-nothing", set(None)),
+        ]
+        .into(),
+        ..World::default()
+    }
+}
+
+fn of(tenant: &str, send_id: &str, fields: &Value) -> String {
+    let mut body: Value = serde_json::from_str(&body_with(send_id, fields)).unwrap();
+    body["tenant"] = tenant.into();
+    body.to_string()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tenants_own_policy_goes_before_its_lanes() {
+    use Purpose::{Expire, Once, Resend, Send};
+    let none = json!({});
+    let batch = [
+        of("parks", "a", &none),
+        of("resends", "b", &none),
+        of("says-nothing", "c", &none),
+        of("parks", "d", &json!({ "resend": true })),
+        of("resends", "e", &json!({ "expires_at_ms": NOW.0 })),
+    ];
+    for (lane, of_lane) in [(Lane::Priority, Send), (Lane::Bulk, Once)] {
+        let world = with_policies();
+        let queue = format!("sendslot-{lane}-send");
+        world.run(event(&queue, &batch), NOW, TIME).await;
+        let purposes: Vec<_> = world.claimed().iter().map(|ask| ask.purpose).collect();
+        assert_eq!(purposes, [Once, Send, of_lane, Resend, Expire], "{lane}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_has_a_confirmation_time_when_any_of_it_may_be_sent_again() {
+    let none = json!({});
+    let (parks, resends) = (of("parks", "a", &none), of("resends", "b", &none));
+    for (lane, batch, resend_after) in [
+        (Lane::Bulk, vec![parks.clone()], None),
+        (
+            Lane::Bulk,
+            vec![parks.clone(), resends.clone()],
+            Some(CONFIRMATION),
+        ),
+        (Lane::Priority, vec![resends], Some(CONFIRMATION)),
+        (Lane::Priority, vec![parks], None),
+    ] {
+        let world = World {
+            claims: [("a", go(500)), ("b", go(500))].into(),
+            ..with_policies()
+        };
+        let queue = format!("sendslot-{lane}-send");
+        // The process is stopped until the grants are over, so that each draws a new one.
+        let stop = async {
+            sleep(Duration::from_millis(100)).await;
+            advance(Duration::from_secs(1)).await;
+        };
+        tokio::join!(world.run(event(&queue, &batch), NOW, TIME), stop);
+        let asked = world.asked().into_iter();
+        let terms = asked.filter_map(|asked| match asked {
+            Asked::Claim { terms, .. } | Asked::Renew { terms, .. } => Some(terms.resend_after),
+            _ => None,
+        });
+        let terms: Vec<_> = terms.collect();
+        assert_eq!(
+            terms,
+            vec![resend_after; 1 + batch.len()],
+            "{lane} {batch:?}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_becomes_of_an_uncertain_mail_is_its_own_tenants_choice() {
+    let uncertain_now = json!({ "uncertain": true, "cells": [] });
+    let ids = ["a", "b", "c"];
+    for lane in [Lane::Priority, Lane::Bulk] {
+        for age in [CONFIRMATION.0 - 1, CONFIRMATION.0, CONFIRMATION.0 + 7_000] {
+            let world = World {
+                claims: ids.map(|id| (id, uncertain(age))).into(),
+                ..with_policies()
+            };
+            let batch = [
+                of("parks", "a", &uncertain_now),
+                of("resends", "b", &uncertain_now),
+                of("says-nothing", "c", &uncertain_now),
+            ];
+            let queue = format!("sendslot-{lane}-send");
+            let handled = world.run(event(&queue, &batch), NOW, TIME).await;
+            assert_eq!((handled.failed, world.sent()), (vec![], vec![]));
+            let parked: Vec<_> = world.parked().into_iter().map(|(key, _)| key).collect();
+            let parks = |id: &str| {
+                parked
+                    .iter()
+                    .any(|key| key.ends_with(&format!("-{id}.json")))
+            };
+            let is_over = age >= CONFIRMATION.0;
+            let found = ids.map(parks);
+            assert_eq!(
+                found,
+                [is_over, false, is_over && lane == Lane::Bulk],
+                "{lane} {age}"
+            );
+            // What isn't parked asks again, soon: its claim lets it go.
+            let copies = world.put(&queue);
+            assert_eq!(copies.len() + parked.len(), 3);
+            assert!(copies.iter().all(|copy| copy.delay_seconds <= 2));
+        }
+    }
+    // Nobody waits for what is of no more use.
+    let world = World {
+        claims: [("b", uncertain(CONFIRMATION.0))].into(),
+        ..with_policies()
+    };
+    let fields = json!({ "uncertain": true, "cells": [], "expires_at_ms": NOW.0 });
+    let handled = world.handle(&[of("resends", "b", &fields)]).await;
+    assert_eq!(handled.counts(), [("Expired", 1)].into());
+    assert_eq!((world.parked(), world.copies()), (vec![], vec![]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_paused_tenant_that_the_booking_tells_of_is_parked_with_its_slot_given_back_once() {
+    let world = World {
+        claims: [("a", FULL)].into(),
+        bookings: Mutex::new([Booking::Paused].into()),
+        ..World::default()
+    };
+    let handled = world.handle(&bodies(&["a"])).await;
+    left_alone(&world, &handled);
+    assert_eq!(handled.counts(), [("Parked", 1), ("Paused", 1)].into());
+    assert_eq!(world.calls(), ["claim", "book", "park", "release"]);
+    assert_eq!(world.parked(), [(key("paused"), envelope("a"))]);
+    assert_eq!(world.copies(), [], "no other copy of it");
+    assert_eq!(world.released(), [old()], "once");
+
+    // Its grant was drawn: the guard has spent its slot.
+    let world = World {
+        outcomes: [("a", THROTTLED)].into(),
+        bookings: Mutex::new([Booking::Paused].into()),
+        ..World::default()
+    };
+    let handled = world.handle(&bodies(&["a"])).await;
+    assert_eq!(handled.failed, [""; 0]);
+    assert_eq!(handled.count("Parked"), 1);
+    assert_eq!(
+        world.parked(),
+        [(key("paused"), with(&json!({ "cells": [] })))]
+    );
+    assert_eq!(world.released(), []);
+
+    // It keeps its slot while it can't be parked.
+    let world = World {
+        claims: [("a", FULL)].into(),
+        bookings: Mutex::new([Booking::Paused].into()),
+        fails: ["park"].into(),
+        ..World::default()
+    };
+    let handled = world.handle(&bodies(&["a"])).await;
+    left_alone(&world, &handled);
+    let copies: Vec<_> = world.copies().into_iter().map(|(_, copy)| copy).collect();
+    assert_eq!(copies, [with(&json!({ "holds": 1 }))]);
+    assert_eq!(world.released(), []);
+}
+
+#[tokio::test]
+async fn mail_of_a_paused_tenant_costs_no_call_to_ses_and_no_receive() {
+    let paused = ["a", "b", "c", "d", "e", "f"];
+    let world = World {
+        claims: paused
+            .map(|id| (id, Claim::Paused { left: None }))
+            .into_iter()
+            .chain([("g", FULL), ("h", FULL)])
+            .collect(),
+        bookings: Mutex::new([Booking::Paused, Booking::Paused].into()),
+        ..World::default()
+    };
+    let server = Server::accepting().await;
+    let provider = ses(&server.url);
+    let sender = Sender::new(&world, provider, &world, &world, settings(&world.vars));
+    let invocation = Invocation {
+        id: REQUEST.into(),
+        now: NOW,
+        deadline: Instant::now() + TIME,
+    };
+    let ids = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
+    let handled = sender.handle(event(SEND, &bodies(&ids)), &invocation).await;
+    let (response, metrics) = handled.unwrap();
+
+    // The two others, so that the count could be another.
+    let mut asked: Vec<_> = server
+        .requests()
+        .iter()
+        .map(|(_, body)| body["EmailTags"][0]["Value"].clone())
+        .collect();
+    asked.sort_by_key(ToString::to_string);
+    assert_eq!(asked, ["i", "j"]);
+    // What comes back by itself, is hidden or is put back would be received once more.
+    assert_eq!(response.batch_item_failures.len(), 0);
+    assert_eq!((world.hidden(), world.copies()), (vec![], vec![]));
+    assert_eq!((world.put(DLQ), world.parked().len()), (vec![], 8));
+    let counts = ["Parked", "Paused", "Sent"].map(|name| metrics.get(name));
+    assert_eq!(counts, [Some(8), Some(8), Some(2)]);
+    assert_eq!(world.released().len(), 8);
 }
 
 /// What a message was claimed with that had such fields and was received so often, first at such a moment.
@@ -370,11 +598,12 @@ async fn an_uncertain_mail_stays_so_when_redis_has_lost_its_claim() {
 #[tokio::test(start_paused = true)]
 async fn a_claim_says_what_it_is_for_and_whose_was_void() {
     let expired = json!({ "expires_at_ms": NOW.0 });
+    // The bulk lane parks what may have been sent.
     for (fields, purpose) in [
-        (json!({}), Purpose::Send),
-        (json!({ "uncertain": true }), Purpose::Send),
+        (json!({}), Purpose::Once),
+        (json!({ "uncertain": true }), Purpose::Once),
         (json!({ "resend": true }), Purpose::Resend),
-        (json!({ "void": "request-0" }), Purpose::Send),
+        (json!({ "void": "request-0" }), Purpose::Once),
     ] {
         let (ask, copy) = asked_with(&fields, None).await;
         assert_eq!(ask.purpose, purpose, "{fields}");
@@ -386,7 +615,7 @@ async fn a_claim_says_what_it_is_for_and_whose_was_void() {
     let (ask, copy) = asked_with(&json!({ "resend": true }), again).await;
     assert_eq!(
         (ask.purpose, &copy["resend"]),
-        (Purpose::Send, &Value::Null)
+        (Purpose::Once, &Value::Null)
     );
     for fields in [&expired, &json!({ "expires_at_ms": NOW.0, "resend": true })] {
         let world = World::default();

@@ -70,7 +70,7 @@ pub(crate) enum Asked {
     Send {
         send_id: String,
         grant: Moment,
-        configuration_set: Option<String>,
+        tenant: Box<TenantSettings>,
         at: Instant,
     },
     Commit {
@@ -127,6 +127,8 @@ pub(crate) struct World {
     pub(crate) bookings: Mutex<VecDeque<Booking>>,
     /// Tenants that Redis knows, and their configuration sets.
     pub(crate) sets: HashMap<&'static str, Option<&'static str>>,
+    /// What else is set for them.
+    pub(crate) tenants: HashMap<&'static str, TenantSettings>,
     /// Calls that fail: "claim", "renew", "book", "hide", "park", "sets"; "budget": all of Redis, which is empty.
     pub(crate) fails: HashSet<&'static str>,
     /// How many commits fail before one works.
@@ -164,6 +166,7 @@ impl Default for World {
             blocked: Mutex::default(),
             bookings: Mutex::default(),
             sets: HashMap::new(),
+            tenants: HashMap::new(),
             fails: HashSet::new(),
             commits_fail: Mutex::new(0),
             commit_takes: Duration::ZERO,
@@ -473,7 +476,7 @@ impl Claims for &World {
             let told = self.claims.get(ask.send_id.as_str()).copied();
             told.unwrap_or(match ask.purpose {
                 Purpose::Expire => Claim::Expired,
-                Purpose::Send | Purpose::Resend => go(0),
+                Purpose::Send | Purpose::Once | Purpose::Resend => go(0),
             })
         };
         Ok(asks.iter().map(answer).collect())
@@ -565,15 +568,16 @@ impl AskTenants for &World {
         ));
         self.redis(self.slots_take, self.fails.contains("sets"))
             .await?;
-        let sets = tenants.iter().map(|tenant| self.sets.get(tenant.as_str()));
-        let settings = |set: &Option<&str>| {
+        let settings = |tenant: &TenantName| {
+            let set = self.sets.get(tenant.as_str())?;
+            let more = self.tenants.get(tenant.as_str()).cloned();
             let settings = TenantSettings {
                 configuration_set: set.map(str::to_owned),
-                ..TenantSettings::default()
+                ..more.unwrap_or_default()
             };
-            settings.to_json().unwrap()
+            Some(settings.to_json().unwrap())
         };
-        Ok(sets.map(|set| set.map(settings)).collect())
+        Ok(tenants.iter().map(settings).collect())
     }
 }
 
@@ -608,7 +612,7 @@ impl Provider for &World {
         self.note(Asked::Send {
             send_id: send_id.clone(),
             grant: mail.grant,
-            configuration_set: mail.configuration_set.map(str::to_owned),
+            tenant: Box::new(mail.tenant.clone()),
             at: Instant::now(),
         });
         sleep(self.send_of(&send_id)).await;

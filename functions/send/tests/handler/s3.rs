@@ -1,7 +1,8 @@
 //! S3 through the SDK, over HTTP.
 
 use aws_sdk_s3::config::{BehaviorVersion, Builder, Credentials, Region};
-use send::{ports::Parking, s3::Bucket};
+use send::ports::Parking;
+use sendslot_runtime::bucket::Bucket;
 use serde_json::json;
 
 use crate::ses::{Does, Server};

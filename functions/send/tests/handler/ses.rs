@@ -15,6 +15,7 @@ use send::{
 };
 use sendslot_domain::{Lane, Millis, Moment, outcome::Outcome};
 use sendslot_mail::Envelope;
+use sendslot_runtime::{TenantSettings, tenant::ListUnsubscribe};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
@@ -62,6 +63,10 @@ impl Server {
 
     pub(crate) async fn that(does: Does) -> Self {
         Self::start(move |_| does.clone()).await
+    }
+
+    pub(crate) async fn accepting() -> Self {
+        Self::that(accepts()).await
     }
 
     pub(crate) fn requests(&self) -> Vec<(String, Value)> {
@@ -143,7 +148,7 @@ fn fails(status: u16, code: &'static str, text: &str) -> Does {
     Does::Answer(status, code, "", body)
 }
 
-fn ses(url: &str) -> Ses {
+pub(crate) fn ses(url: &str) -> Ses {
     Ses::new(config(url), WITHIN)
 }
 
@@ -157,12 +162,20 @@ fn config(url: &str) -> Builder {
 }
 
 async fn send(ses: &Ses, envelope: &Value) -> Reply {
+    let tenant = TenantSettings {
+        configuration_set: Some("acme-set".to_owned()),
+        ..TenantSettings::default()
+    };
+    send_as(ses, &tenant, envelope).await
+}
+
+async fn send_as(ses: &Ses, tenant: &TenantSettings, envelope: &Value) -> Reply {
     let envelope = Envelope::from_json(&envelope.to_string()).unwrap();
     let outgoing = Outgoing {
         envelope: &envelope,
         lane: Lane::Bulk,
         grant: NOW + Millis(7),
-        configuration_set: Some("acme-set"),
+        tenant,
     };
     ses.send(&outgoing).await
 }
@@ -412,6 +425,10 @@ async fn the_account_says_whether_it_sends() {
     for (does, sends) in [
         (json!({ "SendingEnabled": true }), Some(true)),
         (json!({ "SendingEnabled": false }), Some(false)),
+        // What isn't there says nothing: not that nobody may send.
+        (json!({}), None),
+        (json!({ "SendingEnabled": null }), None),
+        (json!({ "EnforcementStatus": "HEALTHY" }), None),
     ]
     .map(|(body, sends)| (Does::Answer(200, "", "", body.to_string()), sends))
     .into_iter()
@@ -523,4 +540,122 @@ async fn raw_content_that_is_no_base64_is_refused_before_any_request() {
         }
     );
     assert_eq!(server.requests().len(), 0);
+}
+
+/// The headers that SES gets, each as `Name: value`, of mail with such headers of its own.
+async fn headers_of(set: &ListUnsubscribe, kind: &str, own: &[(&str, &str)]) -> Vec<String> {
+    let own: Vec<_> = own
+        .iter()
+        .map(|(name, value)| json!({ "name": name, "value": value }))
+        .collect();
+    let content = match kind {
+        "Simple" => json!({ "simple": { "subject": "Hello", "text": "Hi", "headers": own } }),
+        _ => json!({ "template": { "name": "receipt", "data": {}, "headers": own } }),
+    };
+    let tenant = TenantSettings {
+        list_unsubscribe: Some(set.clone()),
+        ..TenantSettings::default()
+    };
+    let server = Server::accepting().await;
+    let reply = send_as(&ses(&server.url), &tenant, &with_content(content)).await;
+    assert_eq!(reply.outcome, Outcome::Sent);
+    let (_, body) = server.requests().remove(0);
+    let headers = body["Content"][kind]["Headers"].as_array().cloned();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    headers
+        .unwrap_or_default()
+        .iter()
+        .map(|header| format!("{}: {}", text(&header["Name"]), text(&header["Value"])))
+        .collect()
+}
+
+fn unsubscribe(mailto: &str) -> ListUnsubscribe {
+    ListUnsubscribe {
+        url: "https://acme.example/u/{send_id}?again={send_id}".to_owned(),
+        mailto: mailto.to_owned(),
+    }
+}
+
+const ONE_CLICK: &str = "List-Unsubscribe-Post: List-Unsubscribe=One-Click";
+
+#[tokio::test]
+async fn mail_says_how_to_unsubscribe_where_its_tenant_has_that_set() {
+    let url = "List-Unsubscribe: <https://acme.example/u/order-1?again=order-1>";
+    let both = format!("{url}, <mailto:u@acme.example?subject=unsubscribe>");
+    for kind in ["Simple", "Template"] {
+        let set = unsubscribe("u@acme.example");
+        assert_eq!(headers_of(&set, kind, &[]).await, [&both, ONE_CLICK]);
+        let shop = headers_of(&set, kind, &[("X-Shop", "1")]).await;
+        assert_eq!(shop, ["X-Shop: 1", &both, ONE_CLICK]);
+        let set = unsubscribe("");
+        assert_eq!(headers_of(&set, kind, &[]).await, [url, ONE_CLICK]);
+    }
+}
+
+#[tokio::test]
+async fn a_mail_that_says_how_to_unsubscribe_goes_as_it_is() {
+    let set = unsubscribe("u@acme.example");
+    for kind in ["Simple", "Template"] {
+        for name in ["List-Unsubscribe", "list-unsubscribe", "LIST-UNSUBSCRIBE"] {
+            let own = "<mailto:me@shop.example>";
+            let headers = headers_of(&set, kind, &[(name, own)]).await;
+            assert_eq!(headers, [format!("{name}: {own}")]);
+        }
+        // SES takes none of these twice.
+        let post = ("list-unsubscribe-post", "List-Unsubscribe=One-Click");
+        let headers = headers_of(&set, kind, &[post]).await;
+        assert_eq!(headers.len(), 2, "{headers:?}");
+        assert_eq!(headers[0], format!("{}: {}", post.0, post.1));
+        assert!(headers[1].starts_with("List-Unsubscribe: <https://"));
+    }
+    let tenant = TenantSettings {
+        list_unsubscribe: Some(set),
+        ..TenantSettings::default()
+    };
+    let server = Server::accepting().await;
+    let mime = BASE64_STANDARD.encode("Subject: Hi\r\n\r\nHi");
+    let raw = with_content(json!({ "raw": { "data": mime } }));
+    send_as(&ses(&server.url), &tenant, &raw).await;
+    let (_, body) = server.requests().remove(0);
+    assert_eq!(body["Content"], json!({ "Raw": { "Data": mime } }));
+}
+
+#[tokio::test]
+async fn no_mail_has_more_headers_or_longer_ones_than_ses_takes() {
+    let names: Vec<_> = (0..15).map(|n| format!("X-{n}")).collect();
+    let own: Vec<_> = names.iter().map(|name| (name.as_str(), "1")).collect();
+    let set = unsubscribe("u@acme.example");
+    for kind in ["Simple", "Template"] {
+        for (count, expected) in [(12, 14), (13, 15), (14, 14), (15, 15)] {
+            let headers = headers_of(&set, kind, &own[..count]).await;
+            assert_eq!(headers.len(), expected, "{kind} {count}: both or none");
+        }
+    }
+    // The value is that of a header of 870 characters, brackets and all.
+    let long = |length: usize, mailto: &str| ListUnsubscribe {
+        url: format!("https://acme.example/{}", "u".repeat(length - 23)),
+        mailto: mailto.to_owned(),
+    };
+    let value = |headers: &[String]| headers[0].split_once(": ").unwrap().1.len();
+    let fits = headers_of(&long(870, ""), "Simple", &[]).await;
+    assert_eq!((fits.len(), value(&fits)), (2, 870));
+    let alone = headers_of(&long(870, "u@acme.example"), "Simple", &[]).await;
+    assert_eq!((alone.len(), value(&alone)), (2, 870), "without mailbox");
+    let neither = headers_of(&long(871, ""), "Simple", &[]).await;
+    assert_eq!(neither, [""; 0]);
+}
+
+#[tokio::test]
+async fn mail_goes_as_its_ses_tenants() {
+    for (ses_tenant, told) in [(Some("acme-1"), json!("acme-1")), (None, Value::Null)] {
+        let tenant = TenantSettings {
+            ses_tenant: ses_tenant.map(str::to_owned),
+            ..TenantSettings::default()
+        };
+        let server = Server::accepting().await;
+        send_as(&ses(&server.url), &tenant, &envelope("order-1")).await;
+        let (_, body) = server.requests().remove(0);
+        assert_eq!(body["TenantName"], told);
+        assert_eq!(body["ConfigurationSetName"], Value::Null, "it has none");
+    }
 }
