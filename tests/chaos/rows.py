@@ -204,7 +204,7 @@ def tenant_paused(bed: Bed, burst: Burst, flush: bool = False) -> Broken:
         bed.wait(
             lambda: others <= burst.arrived() and burst.keys <= burst.arrived() | bed.parked().keys(),
             lambda: f"{len(burst.keys - burst.arrived() - bed.parked().keys())} neither arrived nor were parked",
-            90,
+            150,  # an emptied Redis waits up to a minute for its refresh, and what was held meanwhile for longer
             every=0.5,
         )
         burst.was_parked |= bed.parked().keys() & burst.keys
