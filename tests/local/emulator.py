@@ -13,6 +13,9 @@ nothing is delivered twice.
 SES publishes its events to EventBridge under `aws.ses`, a source that PutEvents refuses from anybody else. The SES
 simulator stands in for SES, so here it may.
 
+CloudWatch alarms are about one metric with its dimensions. The emulator looks at all metrics of the name, so one
+tenant's bounces would set off every tenant's alarm. Here an alarm sees its own metric alone.
+
 EventBridge Scheduler looks every ten seconds what is due, so `rate(1 minute)` would run after 60 to 70 seconds. Here
 it looks every second.
 """
@@ -25,6 +28,7 @@ import json
 import os
 import random
 import time
+import types
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -140,13 +144,28 @@ def deliver_twice(sqs: Any, redelivery: Redelivery) -> None:
     sqs._delete_messages_for_esm = delete_by_any_handle
 
 
+def heed_dimensions(cloudwatch: Any) -> None:
+    """Patch the emulator's CloudWatch: an alarm is evaluated by what was put with its very dimensions."""
+    evaluate: types.FunctionType = cloudwatch._evaluate_alarm
+
+    @functools.wraps(evaluate)
+    def evaluate_own_metric(alarm: Mapping[str, Any]) -> None:
+        own = cloudwatch._dims_key(cloudwatch._dims_from_list(alarm.get("Dimensions") or []))
+        metrics = {key: points for key, points in cloudwatch._metrics.items() if key[2] == own}
+        # The same code with other metrics in sight; the module's own stay as they are for everybody else.
+        types.FunctionType(evaluate.__code__, vars(cloudwatch) | {"_metrics": metrics})(alarm)
+
+    cloudwatch._evaluate_alarm = evaluate_own_metric
+
+
 def main() -> None:
     """Run the emulator as its own command does."""
     from ministack.app import main as run
-    from ministack.services import eventbridge, scheduler, sqs
+    from ministack.services import cloudwatch, eventbridge, scheduler, sqs
 
     if control := os.environ.get(CONTROL):
         deliver_twice(sqs, Redelivery(Path(control)))
+    heed_dimensions(cloudwatch)
     eventbridge._put_events = functools.partial(eventbridge._put_events, allow_aws_source=True)
     scheduler._SCHEDULE_TICK_INTERVAL = SCHEDULER_SECONDS
     run()

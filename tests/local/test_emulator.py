@@ -10,9 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ministack.services import scheduler, sqs
+from ministack.services import cloudwatch, scheduler, sqs
 
-from tests.local.emulator import LAG_SECONDS, NOTES, SCHEDULER_SECONDS, Redelivery, deliver_twice
+from tests.local.emulator import (
+    LAG_SECONDS,
+    NOTES,
+    SCHEDULER_SECONDS,
+    Redelivery,
+    deliver_twice,
+    heed_dimensions,
+)
 
 
 @pytest.fixture
@@ -114,3 +121,33 @@ def test_the_share_can_change_while_it_runs(queue: str, control: Path) -> None:
 
 def test_the_emulator_has_the_interval_that_its_launcher_sets() -> None:
     assert scheduler._SCHEDULE_TICK_INTERVAL >= SCHEDULER_SECONDS
+
+
+def test_a_metric_sets_off_the_alarms_of_its_own_dimensions_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cloudwatch, "_evaluate_alarm", cloudwatch._evaluate_alarm)
+    heed_dimensions(cloudwatch)
+    watched: dict[str, list[dict[str, str]]] = {
+        "acme": [{"Name": "set", "Value": "acme"}],
+        "other": [{"Name": "set", "Value": "other"}],
+        "account": [],
+    }
+    try:
+        for name, dimensions in watched.items():
+            cloudwatch._alarms[name] = {
+                "AlarmName": name,
+                "AlarmArn": f"arn:aws:cloudwatch:us-east-1:000000000000:alarm:{name}",
+                "Namespace": "AWS/SES",
+                "MetricName": "Reputation.BounceRate",
+                "Dimensions": dimensions,
+                "Statistic": "Maximum",
+                "Threshold": 0.05,
+                "ComparisonOperator": "GreaterThanOrEqualToThreshold",
+                "StateValue": "INSUFFICIENT_DATA",
+            }
+        bounces = ("AWS/SES", "Reputation.BounceRate", {"set": "acme"}, time.time(), "None", 0.07, None, None, None)
+        cloudwatch._store_datum(*bounces)
+        cloudwatch._evaluate_all_alarms()
+        states = {name: cloudwatch._alarms[name]["StateValue"] for name in watched}
+        assert states == {"acme": "ALARM", "other": "INSUFFICIENT_DATA", "account": "INSUFFICIENT_DATA"}
+    finally:
+        cloudwatch.reset()

@@ -1,36 +1,57 @@
 //! What is asked, and by whom.
 
-use sendslot_domain::TenantName;
+use std::time::Duration;
+
 use sendslot_runtime::{
     ControlSettings, Metrics,
-    control::{Answer, Failure, Pause, Paused, Request, Resume, Resumed},
+    control::{Answer, Failure, Refresh, Refreshed, Release, Replay, Request},
+    queue::SendBatch,
+    switch::Switch,
 };
-use sendslot_schedule::{Look, Schedule, ScheduleError};
+use sendslot_schedule::{Schedule, ScheduleError};
 use serde::Serialize;
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
-use crate::{notes::Notes, refresh, status, tenants};
+use crate::{
+    deadline::Deadline, pauses::Pauses, ports::Parked, refresh, release::Releaser, status, suppress,
+};
 
-/// The longest reason for a pause, in characters.
-const LONGEST_REASON: usize = 200;
 /// So much of a caller's name is logged, in characters.
 const LONGEST_CALLER: usize = 100;
+/// All but replay and release answer within so long: `quota-refresh` waits 12 s.
+const SHORT: Duration = Duration::from_secs(10);
 
-/// The function.
-pub struct Control {
+/// The function: a schedule, the send queues, the bucket of parked mail, and SES's switches.
+pub struct Control<Q, S, W> {
     pub(crate) schedule: Schedule,
+    queues: Q,
+    parked: S,
+    switches: W,
     pub(crate) settings: ControlSettings,
 }
 
-impl Control {
-    /// Works on this schedule with these settings.
+impl<Q: SendBatch, S: Parked, W: Switch> Control<Q, S, W> {
+    /// Works on these with these settings.
     #[must_use]
-    pub const fn new(schedule: Schedule, settings: ControlSettings) -> Self {
-        Self { schedule, settings }
+    pub const fn new(
+        schedule: Schedule,
+        queues: Q,
+        parked: S,
+        switches: W,
+        settings: ControlSettings,
+    ) -> Self {
+        Self {
+            schedule,
+            queues,
+            parked,
+            switches,
+            settings,
+        }
     }
 
-    /// Does what is asked: the answer, an [`Answer`] as JSON, and a refresh's metrics.
-    pub async fn handle(&self, request: &str) -> (Value, Option<Metrics>) {
+    /// Does what is asked before the deadline: the answer, an [`Answer`] as JSON, and the metrics, if there are any.
+    pub async fn handle(&self, request: &str, deadline: Deadline) -> (Value, Option<Metrics>) {
         let request = match Request::parse(request) {
             Ok(request) => request,
             Err(error) => {
@@ -41,103 +62,113 @@ impl Control {
         };
         let action = request.action();
         let caller: String = request.caller().chars().take(LONGEST_CALLER).collect();
+        let caller = caller.replace(char::is_control, " ");
         tracing::info!(action, caller, "asked");
-        let mut metrics = None;
+        let mut metrics = Metrics::new(&self.settings.namespace, &self.settings.service, None);
+        let pauses = Pauses {
+            schedule: &self.schedule,
+            switches: &self.switches,
+            settings: &self.settings,
+            caller: &caller,
+        };
         let answer = match &request {
-            Request::Refresh(asked) => refresh::refresh(self, asked, &caller).await.map(|done| {
-                metrics = Some(done.1);
-                answer(&done.0)
-            }),
-            Request::Pause(asked) => self.pause(asked, &caller).await.map(|done| answer(&done)),
-            Request::Resume(asked) => self.resume(asked, &caller).await.map(|done| answer(&done)),
-            Request::Replay(_) | Request::Release(_) | Request::Suppress(_) => Err(Failure {
-                code: "unknown_action".to_owned(),
-                message: format!("{action}: not there yet"),
-            }),
-            Request::Status(_) => status::status(&self.schedule)
-                .await
-                .map(|done| answer(&done)),
+            Request::Refresh(asked) => soon(self.refresh(asked, &caller, &mut metrics)).await,
+            Request::Pause(asked) => soon(pauses.pause(asked, &mut metrics)).await,
+            Request::Resume(asked) => soon(pauses.resume(asked, &mut metrics)).await,
+            // On the heap, as they are large.
+            Request::Replay(asked) => Box::pin(self.replay(asked, deadline, &mut metrics)).await,
+            Request::Release(asked) => Box::pin(self.release(asked, deadline, &mut metrics)).await,
+            Request::Suppress(asked) => {
+                soon(suppress::suppress(&self.schedule, asked, &caller)).await
+            }
+            Request::Status(_) => {
+                soon(status::status(&self.schedule, &self.settings.tenants)).await
+            }
         };
         let answer = answer.unwrap_or_else(|failure| {
             let Failure { code, message } = &failure;
             tracing::error!(action, caller, code, error = message, "not done");
             failed(failure)
         });
-        (answer, metrics)
+        let has_any = metrics.line(0).is_some();
+        (answer, has_any.then_some(metrics))
     }
 
-    async fn pause(&self, asked: &Pause, caller: &str) -> Result<Paused, Failure> {
-        let reason = asked.reason.trim();
-        let length = reason.chars().count();
-        if length == 0 || length > LONGEST_REASON || reason.chars().any(char::is_control) {
-            return Err(Failure {
-                code: "bad_field".to_owned(),
-                message: format!(
-                    "pause: reason: give 1 to {LONGEST_REASON} characters in one line that say why, such as \
-                     \"complaints\""
-                ),
-            });
-        }
-        let look = self.schedule.look().await.map_err(redis_failure)?;
-        let tenant = self.known(&asked.tenant, &look)?;
-        let standing = look.paused.iter().find(|pause| pause.tenant == tenant);
-        if let Some(pause) = standing.filter(|pause| pause.until.is_none()) {
-            tracing::info!(%tenant, caller, reason, since_ms = pause.since.0, "is paused already");
-            return Ok(Paused {
-                tenants: vec![tenant.to_string()],
-                already: true,
-                since_ms: pause.since.0,
-                reason: pause.reason.clone(),
-                ..Paused::default()
-            });
-        }
-        let paused = self.schedule.pause(&tenant, None, reason).await;
-        paused.map_err(redis_failure)?;
-        tracing::warn!(%tenant, caller, reason, "paused");
-        Ok(Paused {
-            tenants: vec![tenant.to_string()],
-            already: false,
-            since_ms: look.now.0,
-            reason: reason.to_owned(),
-            ..Paused::default()
-        })
+    async fn refresh(
+        &self,
+        asked: &Refresh,
+        caller: &str,
+        metrics: &mut Metrics,
+    ) -> Result<Refreshed, Failure> {
+        let keeper = refresh::Keeper {
+            schedule: &self.schedule,
+            settings: &self.settings,
+        };
+        let (done, of_it) = refresh::refresh(&keeper, asked, caller).await?;
+        *metrics = of_it;
+        Ok(done)
     }
 
-    async fn resume(&self, asked: &Resume, caller: &str) -> Result<Resumed, Failure> {
-        let look = self.schedule.look().await.map_err(redis_failure)?;
-        let tenant = self.known(&asked.tenant, &look)?;
-        let was_paused = self.schedule.resume(&tenant).await.map_err(redis_failure)?;
-        tracing::warn!(%tenant, caller, was_paused, "resumed");
-        Ok(Resumed {
-            tenant: tenant.to_string(),
-            was_paused,
-            ..Resumed::default()
-        })
+    async fn replay(
+        &self,
+        asked: &Replay,
+        deadline: Deadline,
+        metrics: &mut Metrics,
+    ) -> Result<Value, Failure> {
+        let (done, parked) = self.releaser().replay(asked, deadline).await?;
+        let tenants = done.tenants.iter();
+        let (released, expired) = tenants.fold((0, 0), |(released, expired), tenant| {
+            (released + tenant.released, expired + tenant.expired)
+        });
+        metrics.count("Replayed", released);
+        metrics.count("Expired", expired);
+        if let Some(parked) = parked {
+            metrics.count("ParkedTenants", parked);
+            metrics.gauge(
+                "OldestParkedSeconds",
+                "Seconds",
+                seconds(done.oldest_seconds),
+            );
+        }
+        Ok(answer(done))
     }
 
-    /// The tenant by its name: one as deployed, one with a parameter, or one that is gone and still paused.
-    fn known(&self, name: &str, look: &Look) -> Result<TenantName, Failure> {
-        let tenant: TenantName = name.parse().map_err(|error| Failure {
-            code: "bad_field".to_owned(),
-            message: format!("tenant {name:?}: {error}"),
-        })?;
-        let notes = Notes::read(look);
-        let told = notes.tenants.clone().unwrap_or_default();
-        let is_known = look.paused.iter().any(|pause| pause.tenant == tenant)
-            || tenants::is_known(&tenant, &self.settings.tenants, &told)
-            // Nobody knows who is one; a pause that nobody needs does no harm.
-            || notes.tenants.is_none();
-        if is_known {
-            return Ok(tenant);
-        }
-        Err(Failure {
-            code: "unknown_tenant".to_owned(),
+    async fn release(
+        &self,
+        asked: &Release,
+        deadline: Deadline,
+        metrics: &mut Metrics,
+    ) -> Result<Value, Failure> {
+        let done = self.releaser().release(asked, deadline).await?;
+        metrics.count("Replayed", done.released);
+        metrics.count("Expired", done.expired);
+        Ok(answer(done))
+    }
+
+    const fn releaser(&self) -> Releaser<'_, Schedule, Q, S> {
+        Releaser::new(&self.schedule, &self.queues, &self.parked, &self.settings)
+    }
+}
+
+/// An answer that comes soon, or none.
+async fn soon<T: Serialize>(
+    call: impl Future<Output = Result<T, Failure>>,
+) -> Result<Value, Failure> {
+    match timeout(SHORT, call).await {
+        Ok(done) => done.map(answer),
+        Err(_) => Err(Failure {
+            code: "timeout".to_owned(),
             message: format!(
-                "tenant {name:?} isn't one of this deployment: check the spelling, or give it settings (in the \
-                 function's SENDSLOT_TENANTS or in a parameter of its own) and refresh first"
+                "it took more than {} s and may be done in part: ask again",
+                SHORT.as_secs()
             ),
-        })
+        }),
     }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "below 2^53")]
+const fn seconds(seconds: u64) -> f64 {
+    seconds as f64
 }
 
 /// Why Redis didn't do it.
@@ -155,7 +186,7 @@ pub(crate) fn redis_failure(error: ScheduleError) -> Failure {
     }
 }
 
-fn answer(done: &impl Serialize) -> Value {
+fn answer(done: impl Serialize) -> Value {
     serde_json::to_value(done).unwrap_or_else(|error| {
         failed(Failure {
             code: "bad_answer".to_owned(),

@@ -14,6 +14,8 @@ use sendslot_schedule::Look;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
+use crate::suppress::Walks;
+
 /// All that is kept.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Notes {
@@ -174,6 +176,22 @@ impl Notes {
         fields
             .filter(|(name, value)| noted(name).unwrap_or_default() != value)
             .collect()
+    }
+}
+
+/// How far SES's suppression list was read. It is kept apart from the rest: its pages come while a refresh may be under way.
+pub(crate) fn walks(look: &Look) -> Walks {
+    field(look, "walks").unwrap_or_default()
+}
+
+/// The same field, if it differs from what is noted.
+pub(crate) fn walks_changes(walks: &Walks, look: &Look) -> Vec<(&'static str, String)> {
+    let value = text(Some(walks));
+    let is_noted = look.account.get("walks") == Some(&value);
+    if is_noted {
+        Vec::new()
+    } else {
+        vec![("walks", value)]
     }
 }
 

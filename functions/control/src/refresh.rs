@@ -9,26 +9,34 @@ use sendslot_domain::{
     warm_up::Date,
 };
 use sendslot_runtime::{
-    Metrics,
-    control::{Budget, Failure, InvalidTenant, LastRefresh, Refresh, Refreshed, Was},
+    ControlSettings, Metrics,
+    control::{Budget, Failure, InvalidTenant, LastRefresh, Refresh, Refreshed, Walk, Was},
 };
 use sendslot_schedule::{Look, Schedule, Seed};
 
 use crate::{
-    Control,
     handler::redis_failure,
-    notes::{Notes, Verified},
+    notes::{self, Notes, Verified},
     numbers::{self, Numbers},
     status,
     tenants::{self, Tenants},
 };
 
 /// For how long nobody may send after a refresh that found the account unable to: two refreshes.
-const BLOCKED: Millis = Millis::from_secs(120);
+pub(crate) const BLOCKED: Millis = Millis::from_secs(120);
 /// So often a much shorter list of tenants isn't believed: a wrong path reads like one without tenants.
 const DOUBTED: u32 = 2;
 /// Why a tenant is paused whose configuration set may not send.
 const SET_PAUSED: &str = "set_paused";
+
+/// How many warnings an answer holds; the log has all of them.
+const MOST_WARNINGS: usize = 20;
+
+/// What a refresh works on.
+pub(crate) struct Keeper<'a> {
+    pub(crate) schedule: &'a Schedule,
+    pub(crate) settings: &'a ControlSettings,
+}
 
 /// What a refresh found out before it writes anything.
 struct Found {
@@ -39,6 +47,8 @@ struct Found {
     invalid: Option<Vec<InvalidTenant>>,
     /// Whether a list of tenants wasn't believed.
     doubted: bool,
+    /// Tenants and fields of their parameters that nobody knows.
+    unknown_fields: Vec<(String, String)>,
     tenants: Tenants,
 }
 
@@ -57,11 +67,11 @@ struct Done {
 /// When Redis can't be used, or the settings make no budget. What was written until then stands; the next refresh does
 /// it all again.
 pub(crate) async fn refresh(
-    control: &Control,
+    control: &Keeper<'_>,
     asked: &Refresh,
     caller: &str,
 ) -> Result<(Refreshed, Metrics), Failure> {
-    let schedule = &control.schedule;
+    let schedule = control.schedule;
     let before = schedule.look().await.map_err(redis_failure)?;
     let mut notes = Notes::read(&before);
     let noted_generation = notes.verified.generation_ms;
@@ -127,10 +137,7 @@ pub(crate) async fn refresh(
         }
         notes.verified.generation_ms = generation;
     }
-    let changes = notes.changes(&after);
-    if !changes.is_empty() {
-        schedule.note(&changes).await.map_err(redis_failure)?;
-    }
+    let walk = note(schedule, &notes, &after).await?;
     let changed = done.budget.is_some() && noted_generation != generation;
     let empty_found = is_empty || noted_generation != generation;
     let metrics = metrics(
@@ -140,6 +147,7 @@ pub(crate) async fn refresh(
         &after,
         done.budget.is_some(),
         changed,
+        done.paused.len(),
     );
     let blocked = after.blocked();
     let refreshed = Refreshed {
@@ -158,14 +166,43 @@ pub(crate) async fn refresh(
         blocked: blocked.map(|(_, reason)| reason.to_owned()),
         invalid_tenants: found.invalid.unwrap_or_default(),
         paused: done.paused,
-        walk: None,
-        warnings: done.warnings,
+        walk,
+        warnings: warnings(done.warnings, &found.unknown_fields),
     };
     Ok((refreshed, metrics))
 }
 
+/// All that an operator should know, as much of it as an answer holds.
+fn warnings(mut warnings: Vec<String>, unknown_fields: &[(String, String)]) -> Vec<String> {
+    for (tenant, field) in unknown_fields {
+        tracing::warn!(
+            tenant,
+            field,
+            "a tenant's parameter has a field that isn't known"
+        );
+        warnings.push(format!(
+            "tenant {tenant}: its parameter has a field {field:?} that isn't known, and is of no effect: check the spelling"
+        ));
+    }
+    warnings.truncate(MOST_WARNINGS);
+    warnings
+}
+
+/// Writes the notes, as far as they differ. Answers which walk over SES's suppression list is due.
+async fn note(schedule: &Schedule, notes: &Notes, look: &Look) -> Result<Option<Walk>, Failure> {
+    let mut walks = notes::walks(look);
+    let generation = look.generation().map(|generation| generation.0);
+    let walk = walks.due(look.now, generation);
+    let mut changes = notes.changes(look);
+    changes.extend(notes::walks_changes(&walks, look));
+    if !changes.is_empty() {
+        schedule.note(&changes).await.map_err(redis_failure)?;
+    }
+    Ok(walk)
+}
+
 /// Judges what was handed in. What wasn't stays as it was noted.
-fn find(control: &Control, asked: &Refresh, look: &Look, notes: &mut Notes) -> Found {
+fn find(control: &Keeper<'_>, asked: &Refresh, look: &Look, notes: &mut Notes) -> Found {
     let account = asked.account.as_ref().map(account::Account::from);
     let was_asked = asked.account.is_some() || asked.error.is_some();
     let decision = was_asked.then(|| judge(notes.known.as_ref(), account.as_ref()));
@@ -188,10 +225,14 @@ fn find(control: &Control, asked: &Refresh, look: &Look, notes: &mut Notes) -> F
         let state = notes.count.map(|count| count.state());
         notes.count = Some(reconcile(state, &counts).into());
     }
-    let mut doubted = false;
+    let (mut doubted, mut unknown_fields) = (false, Vec::new());
     let invalid = asked.tenants.as_ref().map(|parameters| {
         let last = notes.tenants.take().unwrap_or_default();
         let (good, invalid) = tenants::taken(parameters, &last);
+        for (name, settings) in &good {
+            let unknown = tenants::unknown_fields(settings);
+            unknown_fields.extend(unknown.into_iter().map(|field| (name.clone(), field)));
+        }
         doubted = last.len() > 1 && good.len() * 2 < last.len() && notes.shorter < DOUBTED;
         notes.shorter = if doubted { notes.shorter + 1 } else { 0 };
         notes.tenants = Some(if doubted { last } else { good });
@@ -203,6 +244,7 @@ fn find(control: &Control, asked: &Refresh, look: &Look, notes: &mut Notes) -> F
         counted: provider.is_some(),
         invalid,
         doubted,
+        unknown_fields,
         tenants: Tenants::of(
             &control.settings.tenants,
             notes.tenants.as_ref().unwrap_or(&BTreeMap::new()),
@@ -308,17 +350,13 @@ async fn unblock(schedule: &Schedule, found: &Found, look: &Look) -> Result<(), 
 
 /// Writes the configuration sets and the budget, where that differs. The sets come first: whoever can be booked has one.
 async fn write(
-    control: &Control,
+    control: &Keeper<'_>,
     tenants: &Tenants,
     look: &Look,
     notes: &Notes,
     done: &mut Done,
 ) -> Result<(), Failure> {
-    let numbers = numbers::numbers(
-        &control.settings,
-        notes.known.as_ref(),
-        notes.count.as_ref(),
-    );
+    let numbers = numbers::numbers(control.settings, notes.known.as_ref(), notes.count.as_ref());
     let numbers = numbers.map_err(|error| Failure {
         code: "bad_budget".to_owned(),
         message: format!("the settings make no budget, the last one stays: {error}"),
@@ -393,14 +431,15 @@ fn log_change(look: &Look, now: &Was, source: &str, warnings: &[String]) {
 
 /// What is metered of a refresh: what is the case, and of what was judged only what was handed in.
 fn metrics(
-    control: &Control,
+    control: &Keeper<'_>,
     found: &Found,
     notes: &Notes,
     look: &Look,
     has_budget: bool,
     generation_changed: bool,
+    paused: usize,
 ) -> Metrics {
-    let settings = &control.settings;
+    let settings = control.settings;
     let mut metrics = Metrics::new(&settings.namespace, &settings.service, None);
     if let Some(decision) = found.decision {
         metrics.count("BudgetKept", usize::from(decision.kept.is_some()));
@@ -409,6 +448,7 @@ fn metrics(
     if let Some(invalid) = &found.invalid {
         metrics.count("TenantsInvalid", invalid.len());
     }
+    metrics.count("TenantsPaused", paused);
     metrics.count("BookedAhead", amount(look.booked.iter().sum()));
     metrics.gauge(
         "BookedAheadSeconds",

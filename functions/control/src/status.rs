@@ -1,19 +1,29 @@
 //! What there is, for people.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use sendslot_domain::{
-    Millis, Moment, Rate,
+    Millis, Moment, Rate, TenantName,
     budget::FACTOR_ONE,
     reconcile::{BLOCK, block},
 };
-use sendslot_runtime::control::{
-    Blocked, Booked, BudgetStatus, Failure, PausedTenant, RedisState, Status,
+use sendslot_runtime::{
+    control::{
+        Blocked, Booked, BudgetStatus, Failure, PausedTenant, RedisState, Status, TenantStatus,
+    },
+    settings::Tenant as Deployed,
 };
-use sendslot_schedule::{Look, Pause, Schedule};
+use sendslot_schedule::{Counted, Look, Pause, Schedule};
 
 use crate::{handler::redis_failure, notes::Notes};
 
+/// Of so many tenants at most it is told what the provider said of them.
+const MOST_TENANTS: usize = 1000;
+/// Of so many it is asked in one call.
+const AT_ONCE: usize = 200;
+
 /// Looks. That Redis can't be used is an answer as well.
-pub(crate) async fn status(schedule: &Schedule) -> Result<Status, Failure> {
+pub(crate) async fn status(schedule: &Schedule, deployed: &[Deployed]) -> Result<Status, Failure> {
     let look = match schedule.look().await {
         Ok(look) => look,
         Err(error) if error.is_unavailable() => {
@@ -28,6 +38,12 @@ pub(crate) async fn status(schedule: &Schedule) -> Result<Status, Failure> {
         Err(error) => return Err(redis_failure(error)),
     };
     let notes = Notes::read(&look);
+    let told = notes.tenants.as_ref();
+    let told = told.into_iter().flat_map(BTreeMap::keys);
+    let told = told.filter_map(|name| name.parse().ok());
+    let known = deployed.iter().map(|tenant| tenant.name.clone());
+    let known: BTreeSet<TenantName> = known.chain(told).collect();
+    let tenants = counts(schedule, known).await?;
     let [priority, bulk] = look.booked;
     Ok(Status {
         redis: RedisState {
@@ -46,10 +62,35 @@ pub(crate) async fn status(schedule: &Schedule) -> Result<Status, Failure> {
             reason: reason.to_owned(),
         }),
         paused: paused(&look),
-        tenants: Vec::new(),
+        tenants,
         generation_ms: look.generation().map(|generation| generation.0),
         last_refresh: notes.last,
     })
+}
+
+/// What the provider told of each of these tenants, as far as that is asked for.
+async fn counts(
+    schedule: &Schedule,
+    known: BTreeSet<TenantName>,
+) -> Result<Vec<TenantStatus>, Failure> {
+    let known: Vec<TenantName> = known.into_iter().take(MOST_TENANTS).collect();
+    let mut all = Vec::with_capacity(known.len());
+    for part in known.chunks(AT_ONCE) {
+        let counts = schedule.counts(part).await.map_err(redis_failure)?;
+        all.extend(part.iter().zip(counts).map(|(tenant, counted)| {
+            let Counted { hour, day } = counted;
+            TenantStatus {
+                tenant: tenant.to_string(),
+                sent_1h: hour.sent,
+                bounced_1h: hour.bounced,
+                complained_1h: hour.complained,
+                sent_24h: day.sent,
+                bounced_24h: day.bounced,
+                complained_24h: day.complained,
+            }
+        }));
+    }
+    Ok(all)
 }
 
 /// The budget that Redis holds.
@@ -93,13 +134,22 @@ pub(crate) fn sent_24h(look: &Look) -> u64 {
 }
 
 /// Who may not send now: a pause that has ended stands for nothing.
-fn paused(look: &Look) -> Vec<PausedTenant> {
+pub(crate) fn standing(look: &Look) -> impl Iterator<Item = &Pause> {
     let holds = |pause: &&Pause| pause.until.is_none_or(|until| until > look.now);
+    look.paused.iter().filter(holds)
+}
+
+/// Whether a tenant may not send now.
+pub(crate) fn is_paused(look: &Look, tenant: &TenantName) -> bool {
+    standing(look).any(|pause| pause.tenant == *tenant)
+}
+
+fn paused(look: &Look) -> Vec<PausedTenant> {
     let told = |pause: &Pause| PausedTenant {
         tenant: pause.tenant.to_string(),
         since_ms: pause.since.0,
         until_ms: pause.until.map(|until| until.0),
         reason: pause.reason.clone(),
     };
-    look.paused.iter().filter(holds).map(told).collect()
+    standing(look).map(told).collect()
 }

@@ -185,7 +185,7 @@ async fn the_same_again_writes_nothing_but_that_it_was_said() {
     // What a refresh writes although nothing changed would replace this.
     let marked: usize = rig
         .server
-        .run(&["HSET", "sendslot:{test}:sets", "mark", "of the test"])
+        .run(&["HSET", "sendslot:{test}:tenants", "mark", "of the test"])
         .await;
     assert_eq!(marked, 1);
     for _ in 0..5 {
@@ -194,7 +194,7 @@ async fn the_same_again_writes_nothing_but_that_it_was_said() {
         assert_eq!(answer["budget"]["changed"], false);
         assert_eq!(rig.hash("budget").await, before.0);
         assert_eq!(rig.hash("schedule").await, state, "searches begin anew");
-        assert!(rig.hash("sets").await.contains_key("mark"));
+        assert!(rig.hash("tenants").await.contains_key("mark"));
     }
     let mut after = rig.hash("account").await;
     assert_ne!(after["refresh"], before.1["refresh"]);
@@ -207,8 +207,8 @@ async fn the_same_again_writes_nothing_but_that_it_was_said() {
         .await;
     assert_ne!(rig.word("digest").await, digest);
     rig.refresh(json!({ "tenants": [] })).await;
-    let sets = rig.hash("sets").await;
-    assert_eq!(sets.keys().collect::<Vec<_>>(), ["", "acme", "beta"]);
+    let tenants = rig.hash("tenants").await;
+    assert_eq!(tenants.keys().collect::<Vec<_>>(), ["", "acme", "beta"]);
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Redis is empty: pauses come back before the budget does.
 
 use sendslot_domain::{Budget, Millis, Rate};
+use sendslot_runtime::TenantSettings;
 use sendslot_schedule::{Claim, ScheduleError, Seed};
 use serde_json::{Value, json};
 
@@ -70,7 +71,7 @@ async fn the_pause_is_written_before_the_budget() {
     let told = json!({
         "action": "refresh", "sets": [{ "set": "beta-set", "sending": false }], "final": true,
     });
-    let (answer, _) = rig.control.handle(&told.to_string()).await;
+    let (answer, _) = rig.handle(&told.to_string()).await;
     assert_eq!(answer["error"]["code"], "redis_failed", "{answer}");
     assert_eq!(rig.word("source").await, "");
     assert!(is_no_budget(&rig.try_book("acme", 1).await));
@@ -208,15 +209,12 @@ async fn nobody_is_refused_because_nobody_told_who_there_is() {
             (&told["pending"], &told["budget"]),
             (&json!(true), &Value::Null)
         );
-        let sets = rig.schedule().sets(&[tenant("gamma")]).await;
-        assert!(matches!(sets, Err(ScheduleError::NoBudget(_))), "{sets:?}");
+        let told = rig.schedule().tenants(&[tenant("gamma")]).await;
+        assert!(matches!(told, Err(ScheduleError::NoBudget(_))), "{told:?}");
     }
     rig.refresh(json!({ "account": healthy, "tenants": gamma }))
         .await;
-    assert_eq!(
-        rig.schedule().sets(&[tenant("gamma")]).await.unwrap(),
-        [Some(None)]
-    );
+    assert_eq!(rig.told("gamma").await, Some(TenantSettings::default()));
 }
 
 #[tokio::test]
@@ -242,19 +240,14 @@ async fn a_final_call_fills_no_redis_that_was_emptied_since_the_first() {
 }
 
 #[tokio::test]
-async fn sets_are_there_again_though_only_they_were_lost() {
+async fn settings_are_there_again_though_only_they_were_lost() {
     let mut rig = Rig::new(&[]).await;
     rig.refresh(json!({ "account": account(14.0, 50_000.0, 0) }))
         .await;
-    rig.lose("sets").await;
+    rig.lose("tenants").await;
     rig.follow(account(14.0, 50_000.0, 0)).await;
-    assert_eq!(
-        rig.schedule()
-            .sets(&[tenant("acme"), tenant("nobody")])
-            .await
-            .unwrap(),
-        [Some(None), None]
-    );
+    assert_eq!(rig.told("acme").await, Some(TenantSettings::default()));
+    assert_eq!(rig.told("nobody").await, None);
 }
 
 #[tokio::test]
@@ -277,14 +270,13 @@ async fn a_list_that_has_lost_most_tenants_is_believed_when_it_is_said_three_tim
         rig.pass(Millis(60_000)).await;
         rig.refresh(json!({ "account": healthy, "tenants": many[..told] }))
             .await;
-        let sets = rig.schedule().sets(&[tenant("tenant-9")]).await.unwrap();
-        assert_eq!(sets[0].is_some(), known, "{told}");
+        assert_eq!(rig.told("tenant-9").await.is_some(), known, "{told}");
     }
     // One of two may go at once.
     rig.refresh(json!({ "account": healthy, "tenants": many[..2] }))
         .await;
-    assert!(rig.schedule().sets(&[tenant("tenant-2")]).await.unwrap()[0].is_none());
+    assert_eq!(rig.told("tenant-2").await, None);
     rig.refresh(json!({ "account": healthy, "tenants": many[..1] }))
         .await;
-    assert!(rig.schedule().sets(&[tenant("tenant-1")]).await.unwrap()[0].is_none());
+    assert_eq!(rig.told("tenant-1").await, None);
 }

@@ -2,11 +2,20 @@
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-use sendslot_runtime::control::{Answer, Paused, Refreshed, Request, Resumed, Status};
+use sendslot_domain::Lane;
+use sendslot_runtime::{
+    control::{
+        Answer, Paused, Refreshed, Released, Replayed, Request, Resumed, Status, Suppressed,
+    },
+    parking::Reason,
+};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::rig::{Rig, account};
+use crate::{
+    fakes::{envelope, key_of},
+    rig::{Rig, account},
+};
 
 /// Reads it as a caller would.
 fn read<T: DeserializeOwned>(answer: &Value) -> T {
@@ -22,16 +31,19 @@ async fn every_sample_event_does_what_its_name_says() {
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
         let event = fs::read_to_string(&path).expect("text");
         let request = Request::parse(&event).unwrap_or_else(|error| panic!("{name}: {error}"));
-        assert_eq!(request.action(), name);
+        let action = name.split('-').next().unwrap_or_default();
+        assert_eq!(request.action(), action);
         // What a caller in this workspace writes is read back the same.
         let written = serde_json::to_string(&request).unwrap();
         assert_eq!(Request::parse(&written), Ok(request.clone()));
 
-        let mut rig = Rig::new(&[("SENDSLOT_TENANTS", "tenant-1")]).await;
-        rig.refresh(json!({ "account": account(1.0, 200.0, 0) }))
+        let mut rig = Rig::new(&[("SENDSLOT_TENANTS", "tenant-1=tenant-1-set")]).await;
+        let parked = key_of("tenant-1", "m", Reason::Uncertain, Lane::Bulk, 5_000);
+        rig.bucket.park(&parked, &envelope(&parked));
+        rig.refresh(json!({ "account": account(1.0, 200.0, 0), "final": true }))
             .await;
-        let (answer, _) = rig.control.handle(&event).await;
-        let told = match name.as_str() {
+        let (answer, _) = rig.handle(&event).await;
+        let told = match action {
             "refresh" => {
                 let refreshed: Refreshed = read(&answer);
                 let budget = refreshed.budget.expect("a budget");
@@ -42,11 +54,23 @@ async fn every_sample_event_does_what_its_name_says() {
             }
             "pause" => {
                 let paused: Paused = read(&answer);
-                format!("{} {}", paused.tenant, paused.reason)
+                format!("{:?} {}", paused.tenants, paused.reason)
             }
             "resume" => {
                 let resumed: Resumed = read(&answer);
-                format!("{} {}", resumed.tenant, resumed.was_paused)
+                format!("{} {}", resumed.was_paused, resumed.rate)
+            }
+            "replay" => {
+                let replayed: Replayed = read(&answer);
+                format!("{} {}", replayed.tenants.len(), replayed.oldest_seconds)
+            }
+            "release" => {
+                let released: Released = read(&answer);
+                format!("{} {}", released.released, released.left)
+            }
+            "suppress" => {
+                let suppressed: Suppressed = read(&answer);
+                format!("{} {:?}", suppressed.new, suppressed.walk.is_some())
             }
             "status" => {
                 let status: Status = read(&answer);
@@ -60,8 +84,25 @@ async fn every_sample_event_does_what_its_name_says() {
     let expected = [
         // 123 of SES's count aren't ours.
         ("refresh", ("quota-refresh", "14/s Some(49877) true")),
-        ("pause", ("auto-pause", "tenant-1 complaints")),
-        ("resume", ("operator", "tenant-1 false")),
+        (
+            "pause",
+            ("operator", "[\"tenant-1\"] complaints (operator)"),
+        ),
+        (
+            "pause-set",
+            (
+                "auto-pause",
+                "[\"tenant-1\"] bounce rate 0.061 (auto-pause)",
+            ),
+        ),
+        (
+            "pause-account",
+            ("auto-pause", "[] complaint rate 0.002 (auto-pause)"),
+        ),
+        ("resume", ("operator", "false 0.5")),
+        ("replay", ("schedule", "1 5")),
+        ("release", ("operator", "1 false")),
+        ("suppress", ("quota-refresh", "2 true")),
         ("status", ("operator", "0.9")),
     ];
     let expected = expected

@@ -1,13 +1,14 @@
-//! Pause, resume and status; and what isn't a request.
+//! What isn't a request; status; and what is asked at once.
 
-use sendslot_domain::{Lane, Millis};
-use sendslot_schedule::{Booking, Claim};
+use sendslot_domain::{Lane, Millis, Moment};
+use sendslot_schedule::{Booking, Claim, Fed, Told};
 use serde_json::{Value, json};
 
 use crate::rig::{Rig, account, tenant};
 
-async fn failure(rig: &Rig, request: &str) -> (String, String) {
-    let (answer, metrics) = rig.control.handle(request).await;
+/// Why a request wasn't done.
+pub(crate) async fn failure(rig: &Rig, request: &str) -> (String, String) {
+    let (answer, metrics) = rig.handle(request).await;
     assert!(metrics.is_none());
     let error = &answer["error"];
     let text = |field: &str| {
@@ -19,6 +20,7 @@ async fn failure(rig: &Rig, request: &str) -> (String, String) {
     (text("code"), text("message"))
 }
 
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 #[tokio::test]
 async fn what_is_no_request_is_answered_with_what_is_wrong() {
     let mut rig = Rig::new(&[]).await;
@@ -33,7 +35,12 @@ async fn what_is_no_request_is_answered_with_what_is_wrong() {
         ("{}", "bad_request", "no action"),
         ("{\"action\": 1}", "bad_request", "no text"),
         ("{\"action\": \"reset\"}", "unknown_action", "\"reset\""),
-        ("{\"action\": \"pause\"}", "bad_field", "tenant"),
+        ("{\"action\": \"pause\"}", "bad_field", "reason"),
+        (
+            "{\"action\": \"pause\", \"reason\": \"x\"}",
+            "bad_field",
+            "exactly one of tenant",
+        ),
         (
             "{\"action\": \"pause\", \"tenant\": \"acme\"}",
             "bad_field",
@@ -70,6 +77,47 @@ async fn what_is_no_request_is_answered_with_what_is_wrong() {
             "SENDSLOT_TENANTS",
         ),
         ("{\"action\": \"resume\"}", "bad_field", "tenant"),
+        (
+            "{\"action\": \"resume\", \"tenant\": \"acme\", \"rate\": \"fast\"}",
+            "bad_field",
+            "rate: \"fast\" is no rate",
+        ),
+        (
+            "{\"action\": \"resume\", \"tenant\": \"acme\", \"rate\": \"0/s\"}",
+            "bad_field",
+            "rate: \"0/s\" is less",
+        ),
+        (
+            "{\"action\": \"resume\", \"tenant\": \"acme\", \"rate\": 20}",
+            "bad_field",
+            "rate",
+        ),
+        (
+            "{\"action\": \"replay\", \"seconds\": 51}",
+            "bad_field",
+            "seconds 51",
+        ),
+        (
+            "{\"action\": \"replay\", \"seconds\": 0}",
+            "bad_field",
+            "seconds 0",
+        ),
+        (
+            "{\"action\": \"replay\", \"tenant\": \"a b\"}",
+            "bad_field",
+            "\"a b\"",
+        ),
+        ("{\"action\": \"release\"}", "bad_field", "tenant"),
+        (
+            "{\"action\": \"release\", \"tenant\": \"acme\", \"reason\": \"lost\"}",
+            "bad_field",
+            "paused or uncertain",
+        ),
+        (
+            "{\"action\": \"suppress\", \"entries\": [{}]}",
+            "bad_field",
+            "entries[0]",
+        ),
         (
             "{\"action\": \"status\", \"caller\": 1}",
             "bad_field",
@@ -116,82 +164,60 @@ async fn what_is_no_request_is_answered_with_what_is_wrong() {
     assert_eq!(rig.everything().await, before, "something was written");
 }
 
-#[tokio::test]
-async fn while_nobody_knows_who_there_is_anybody_can_be_paused() {
-    let mut rig = Rig::new(&[]).await;
-    let gamma = json!({ "action": "pause", "tenant": "gamma", "reason": "x" });
-    rig.ask(gamma).await;
-    let tenants = json!([{ "name": "gamma", "settings": {} }]);
-    rig.refresh(json!({ "account": account(14.0, 50_000.0, 0), "tenants": tenants }))
-        .await;
-    assert!(matches!(rig.claim("gamma", 1).await, Claim::Paused { .. }));
+/// What the provider said of acme's mail: 50 sent, 20 of them within the hour; some came back.
+async fn feed(rig: &Rig) {
+    let event = |n: usize, told, recipients, age| Fed {
+        id: format!("event-{n}"),
+        tenant: tenant("acme"),
+        send_id: format!("fed-{n}").parse().unwrap(),
+        told,
+        recipients,
+        sent_at: Moment(rig.now.0 - age),
+        suppress: None,
+    };
+    let events = [
+        event(0, Told::Sent, 20, 60_000),
+        event(1, Told::Bounced, 2, 60_000),
+        event(2, Told::Complained, 1, 60_000),
+        event(3, Told::Sent, 30, 2 * 3_600_000),
+        event(4, Told::Bounced, 1, 2 * 3_600_000),
+    ];
+    let memory = Millis::from_secs(86_400);
+    rig.schedule().feed(memory, &events).await.unwrap();
+}
+
+fn counts(tenant: &str, numbers: [u64; 6]) -> Value {
+    let [
+        sent_1h,
+        bounced_1h,
+        complained_1h,
+        sent_24h,
+        bounced_24h,
+        complained_24h,
+    ] = numbers;
+    json!({
+        "tenant": tenant, "sent_1h": sent_1h, "bounced_1h": bounced_1h, "complained_1h": complained_1h,
+        "sent_24h": sent_24h, "bounced_24h": bounced_24h, "complained_24h": complained_24h,
+    })
 }
 
 #[tokio::test]
-async fn a_paused_tenant_sends_nothing_until_it_is_resumed() {
+async fn status_tells_of_all_tenants_up_to_a_thousand() {
     let mut rig = Rig::new(&[]).await;
-    rig.refresh(json!({
-        "account": account(14.0, 50_000.0, 0), "tenants": [{ "name": "gamma", "settings": {} }],
-    }))
-    .await;
-    for name in ["acme", "gamma"] {
-        rig.pass(Millis::from_secs(5)).await;
-        assert_eq!(rig.booked(name, 20).await, 20);
-        let since = rig.now.0;
-        let pause = json!({ "action": "pause", "tenant": name, "reason": "complaints", "caller": "auto-pause" });
-        let answer = rig.ask(pause.clone()).await;
-        assert_eq!(
-            answer,
-            json!({ "tenant": name, "already": false, "since_ms": since, "reason": "complaints" })
-        );
-        assert!(matches!(
-            rig.claim(name, 1).await,
-            Claim::Paused { left: None }
-        ));
-        assert!(matches!(rig.claim("beta", 1).await, Claim::Go { .. }));
-        rig.pass(Millis::from_secs(1)).await; // what has begun stays
-        assert_eq!(
-            rig.schedule().look().await.unwrap().booked,
-            [0, 0],
-            "its cells are given back"
-        );
-        // The first pause stands, with its reason.
-        rig.pass(Millis::from_secs(5)).await;
-        let again = json!({ "action": "pause", "tenant": name, "reason": "by hand" });
-        let answer = rig.ask(again).await;
-        assert_eq!(
-            answer,
-            json!({ "tenant": name, "already": true, "since_ms": since, "reason": "complaints" })
-        );
-
-        let resume = json!({ "action": "resume", "tenant": name, "caller": "operator" });
-        assert_eq!(
-            rig.ask(resume.clone()).await,
-            json!({ "tenant": name, "was_paused": true })
-        );
-        assert!(matches!(rig.claim(name, 1).await, Claim::Go { .. }));
-        assert_eq!(
-            rig.ask(resume).await,
-            json!({ "tenant": name, "was_paused": false })
-        );
-    }
-}
-
-/// Whoever is gone from the deployment can be let go.
-#[tokio::test]
-async fn a_paused_tenant_that_is_gone_can_be_resumed() {
-    let mut rig = Rig::new(&[]).await;
-    rig.refresh(json!({ "account": account(14.0, 50_000.0, 0) }))
+    let names: Vec<Value> = (0..1_005)
+        .map(|n| json!({ "name": format!("tenant-{n:04}"), "settings": {} }))
+        .collect();
+    rig.refresh(json!({ "account": account(14.0, 50_000.0, 0), "tenants": names }))
         .await;
-    rig.ask(json!({ "action": "pause", "tenant": "acme", "reason": "moving out" }))
-        .await;
-    rig.redeploy(&[("SENDSLOT_TENANTS", "beta")]);
-    let answer = rig
-        .ask(json!({ "action": "resume", "tenant": "acme" }))
-        .await;
-    assert_eq!(answer["was_paused"], true);
-    let request = json!({ "action": "resume", "tenant": "acme" }).to_string();
-    assert_eq!(failure(&rig, &request).await.0, "unknown_tenant");
+    let status = rig.ask(json!({ "action": "status" })).await;
+    let told = status["tenants"].as_array().unwrap();
+    assert_eq!(told.len(), 1000);
+    // As deployed, and by their parameters.
+    assert_eq!(
+        told[..3],
+        ["acme", "beta", "tenant-0000"].map(|name| counts(name, [0; 6]))
+    );
+    assert_eq!(told[999], counts("tenant-0997", [0; 6]));
 }
 
 #[tokio::test]
@@ -209,16 +235,18 @@ async fn status_says_what_there_is() {
     let start = rig.now.0;
     rig.send(30).await;
     assert_eq!(rig.booked("beta", 40).await, 40);
-    rig.ask(json!({ "action": "pause", "tenant": "acme", "reason": "complaints" }))
+    rig.ask(json!({ "action": "pause", "tenant": "acme", "reason": "complaints", "caller": "me" }))
         .await;
     let paused = rig.now.0;
+    feed(&rig).await;
     rig.schedule()
         .pause(&tenant("beta"), Some(Millis(500)), "budget")
         .await
         .unwrap();
     assert_eq!(rig.schedule().slow(rig.now, 7).await.unwrap(), 1024);
     rig.pass(Millis(1_000)).await;
-    assert_eq!(rig.booked("acme", 25).await, 25);
+    assert_eq!(rig.booked("acme", 1).await, 0, "it is paused");
+    assert_eq!(rig.booked("beta", 25).await, 25, "its pause is over");
     rig.schedule()
         .block(Millis(9_000), Millis(9_000), "account_paused")
         .await
@@ -242,7 +270,8 @@ async fn status_says_what_there_is() {
         "refused_10s": 7,
         "blocked": { "left_ms": 9_000, "reason": "account_paused" },
         // beta's pause has ended.
-        "paused": [{ "tenant": "acme", "since_ms": paused, "until_ms": null, "reason": "complaints" }],
+        "paused": [{ "tenant": "acme", "since_ms": paused, "until_ms": null, "reason": "complaints (me)" }],
+        "tenants": [counts("acme", [20, 2, 1, 50, 3, 1]), counts("beta", [0; 6])],
         "generation_ms": start,
         "last_refresh": { "at_ms": start, "caller": "test", "taken_ms": start, "kept": null, "error": null },
     });
@@ -266,6 +295,9 @@ async fn without_redis_status_says_so_and_nothing_else_is_done() {
         json!({ "action": "refresh", "account": account(14.0, 50_000.0, 0) }),
         json!({ "action": "pause", "tenant": "acme", "reason": "x" }),
         json!({ "action": "resume", "tenant": "acme" }),
+        json!({ "action": "replay" }),
+        json!({ "action": "release", "tenant": "acme" }),
+        json!({ "action": "suppress", "entries": [{ "digest": "0".repeat(32), "cause": "bounce" }] }),
     ] {
         let (code, message) = failure(&rig, &request.to_string()).await;
         assert_eq!(code, "redis_unavailable", "{message}");
@@ -284,10 +316,9 @@ async fn refreshes_at_once_do_no_harm() {
     .to_string();
     for round in 0..3 {
         let both = tokio::join!(
-            rig.control.handle(&told),
-            rig.control.handle(&told),
-            rig.control
-                .handle("{\"action\": \"refresh\", \"error\": \"timeout\", \"final\": true}"),
+            rig.handle(&told),
+            rig.handle(&told),
+            rig.handle("{\"action\": \"refresh\", \"error\": \"timeout\", \"final\": true}"),
         );
         for (answer, _) in [both.0, both.1, both.2] {
             assert_eq!(answer.get("error"), None, "round {round}");

@@ -1,15 +1,18 @@
 //! A server, a clock, and the function on them.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
-use control::Control;
+use control::{Control, Deadline};
 use sendslot_domain::{Lane, Millis, Moment, TenantName};
-use sendslot_runtime::{ControlSettings, Metrics};
+use sendslot_runtime::{ControlSettings, Metrics, TenantSettings};
 use sendslot_schedule::{
     Ask, Booking, Claim, ClaimAsk, Keys, Purpose, Schedule, ScheduleError, Standing, Terms,
     testing::{Clocked, PrivateServer},
 };
 use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::fakes::{Diary, FakeBucket, FakeQueues, FakeSets};
 
 /// When every test begins: 2026-11-30 17:30 UTC.
 pub(crate) const START: Moment = Moment(1_796_059_800_000);
@@ -18,7 +21,11 @@ pub(crate) const MINUTE: Millis = Millis::from_secs(60);
 pub(crate) struct Rig {
     pub(crate) server: PrivateServer,
     clocked: Clocked,
-    pub(crate) control: Control,
+    pub(crate) control: Control<FakeQueues, FakeBucket, FakeSets>,
+    pub(crate) queues: FakeQueues,
+    pub(crate) bucket: FakeBucket,
+    pub(crate) sets: FakeSets,
+    pub(crate) diary: Diary,
     pub(crate) now: Moment,
     claims: usize,
     pub(crate) metrics: Option<Metrics>,
@@ -34,6 +41,12 @@ pub(crate) fn settings(changes: &[(&str, &str)]) -> ControlSettings {
         ("SENDSLOT_BUDGET", "test"),
         ("SENDSLOT_TENANTS", "acme,beta"),
         ("SENDSLOT_SLICE", "0"),
+        ("SENDSLOT_PARKING_BUCKET", "parked"),
+        (
+            "SENDSLOT_PRIORITY_SEND_QUEUE_URL",
+            "http://sqs/0/priority-send",
+        ),
+        ("SENDSLOT_BULK_SEND_QUEUE_URL", "http://sqs/0/bulk-send"),
     ];
     let read = ControlSettings::read(|name| {
         let found = changes.iter().chain(&set).find(|(known, _)| *known == name);
@@ -50,6 +63,11 @@ pub(crate) fn account(rate: f64, quota: f64, sent: u64) -> Value {
     })
 }
 
+/// An invocation has so much time.
+pub(crate) fn within(time: Millis) -> Deadline {
+    Deadline::at(Instant::now() + Duration::from_millis(time.0))
+}
+
 pub(crate) fn tenant(name: &str) -> TenantName {
     name.parse().unwrap()
 }
@@ -59,11 +77,27 @@ impl Rig {
         let server = PrivateServer::start();
         let mut clocked = Clocked::new(&server, Keys::of("test").unwrap()).await;
         clocked.set(START).await.unwrap();
-        let control = Control::new(clocked.schedule.clone(), settings(changes));
+        let diary = Diary::default();
+        let (queues, bucket, sets) = (
+            FakeQueues::new(&diary),
+            FakeBucket::new(&diary),
+            FakeSets::new(&diary),
+        );
+        let control = Control::new(
+            clocked.schedule.clone(),
+            queues.clone(),
+            bucket.clone(),
+            sets.clone(),
+            settings(changes),
+        );
         Self {
             server,
             clocked,
             control,
+            queues,
+            bucket,
+            sets,
+            diary,
             now: START,
             claims: 0,
             metrics: None,
@@ -77,7 +111,28 @@ impl Rig {
 
     /// The same Redis after a deployment with other settings.
     pub(crate) fn redeploy(&mut self, changes: &[(&str, &str)]) {
-        self.control = Control::new(self.clocked.schedule.clone(), settings(changes));
+        self.control = self.on(self.clocked.schedule.clone(), changes);
+    }
+
+    /// The function on this schedule, with the same fakes.
+    pub(crate) fn on(
+        &self,
+        schedule: Schedule,
+        changes: &[(&str, &str)],
+    ) -> Control<FakeQueues, FakeBucket, FakeSets> {
+        let (queues, bucket) = (self.queues.clone(), self.bucket.clone());
+        Control::new(
+            schedule,
+            queues,
+            bucket,
+            self.sets.clone(),
+            settings(changes),
+        )
+    }
+
+    /// What is answered, and what is metered.
+    pub(crate) async fn handle(&self, request: &str) -> (Value, Option<Metrics>) {
+        self.control.handle(request, within(MINUTE)).await
     }
 
     pub(crate) async fn pass(&mut self, time: Millis) {
@@ -94,7 +149,7 @@ impl Rig {
 
     /// Asks, and has an answer that isn't an error.
     pub(crate) async fn ask(&mut self, request: Value) -> Value {
-        let (answer, metrics) = self.control.handle(&request.to_string()).await;
+        let (answer, metrics) = self.handle(&request.to_string()).await;
         assert_eq!(answer.get("error"), None, "{request}");
         self.metrics = metrics;
         answer
@@ -146,6 +201,13 @@ impl Rig {
             all.insert(key, value);
         }
         all
+    }
+
+    /// A tenant's settings as the other functions read them; nothing if nobody knows it.
+    pub(crate) async fn told(&self, name: &str) -> Option<TenantSettings> {
+        let told = self.schedule().tenants(&[tenant(name)]).await.unwrap();
+        let told = told.into_iter().next().unwrap();
+        told.map(|told| TenantSettings::from_json(&told).unwrap())
     }
 
     /// One key is gone.

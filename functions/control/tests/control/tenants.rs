@@ -1,10 +1,14 @@
 //! Tenants as deployed and by their parameters.
 
 use sendslot_domain::Millis;
+use sendslot_runtime::{
+    TenantSettings,
+    tenant::{LimitSettings, ListUnsubscribe, ThresholdSettings},
+};
 use sendslot_schedule::Booking;
 use serde_json::{Value, json};
 
-use crate::rig::{MINUTE, Rig, account, tenant};
+use crate::rig::{MINUTE, Rig, account};
 
 const DEPLOYED: [(&str, &str); 1] = [("SENDSLOT_TENANTS", "acme=deployed-set:3,beta")];
 
@@ -16,11 +20,7 @@ async fn numbers(rig: &Rig, name: &str) -> Option<[f64; 3]> {
 }
 
 async fn set(rig: &Rig, name: &str) -> Option<Option<String>> {
-    rig.schedule()
-        .sets(&[tenant(name)])
-        .await
-        .unwrap()
-        .remove(0)
+    rig.told(name).await.map(|told| told.configuration_set)
 }
 
 fn parameter(name: &str, settings: impl Into<Value>) -> Value {
@@ -80,14 +80,146 @@ async fn a_parameter_goes_before_what_is_deployed_until_it_is_gone() {
 async fn what_is_not_told_stays() {
     let mut rig = Rig::new(&DEPLOYED).await;
     with(&mut rig, parameter("gamma", json!({ "weight": 5 }))).await;
-    let before = (rig.hash("budget").await, rig.hash("sets").await);
+    let before = (rig.hash("budget").await, rig.hash("tenants").await);
     for told in [Value::Null, Value::Null] {
         with(&mut rig, told).await;
-        assert_eq!((rig.hash("budget").await, rig.hash("sets").await), before);
+        assert_eq!(
+            (rig.hash("budget").await, rig.hash("tenants").await),
+            before
+        );
     }
     assert_eq!(rig.metric("TenantsInvalid"), Value::Null);
 }
 
+fn url(url: &str) -> Value {
+    json!({ "list_unsubscribe": { "url": url } })
+}
+
+fn mailto(mailto: &str) -> Value {
+    json!({ "list_unsubscribe": { "url": "https://acme.example/u", "mailto": mailto } })
+}
+
+fn limit(name: &str, limit: &Value) -> Value {
+    json!({ "thresholds": { name: limit } })
+}
+
+#[tokio::test]
+async fn all_that_is_set_reaches_the_other_functions() {
+    let mut rig = Rig::new(&DEPLOYED).await;
+    let set = json!({
+        "version": 1, "configuration_set": "gamma-set", "ses_tenant": "Gamma_1-x", "lane": "priority", "uncertain": "resend",
+        "list_unsubscribe": { "url": "https://gamma.example/u/{send_id}?a=%20", "mailto": "leave+x@gamma.example" },
+        "thresholds": {
+            "bounce_hour": { "percent": 7.5, "sent": 0, "events": 1 },
+            "bounce_day": { "percent": 0.0001 },
+            "complaint_hour": { "sent": 7, "percent": null, "events": null },
+            "complaint_day": { "percent": 100, "events": 9 },
+        },
+    });
+    let answer = with(&mut rig, parameter("gamma", set)).await;
+    assert_eq!(
+        (&answer["warnings"], &answer["invalid_tenants"]),
+        (&json!([]), &json!([]))
+    );
+    let limit = |ppm, sent, events| Some(LimitSettings { ppm, sent, events });
+    let expected = TenantSettings {
+        configuration_set: Some("gamma-set".into()),
+        ses_tenant: Some("Gamma_1-x".into()),
+        lane: Some("priority".into()),
+        uncertain: Some("resend".into()),
+        list_unsubscribe: Some(ListUnsubscribe {
+            url: "https://gamma.example/u/{send_id}?a=%20".into(),
+            mailto: "leave+x@gamma.example".into(),
+        }),
+        // What a limit leaves out is as usual.
+        thresholds: ThresholdSettings {
+            bounce_hour: limit(75_000, 0, 1),
+            bounce_day: limit(1, 1000, 50),
+            complaint_hour: limit(10_000, 7, 5),
+            complaint_day: limit(1_000_000, 1000, 9),
+        },
+    };
+    assert_eq!(rig.told("gamma").await, Some(expected));
+
+    // Nothing is nothing, however it is written.
+    let none = json!({
+        "version": null, "configuration_set": "", "ses_tenant": "", "weight": null, "hourly_cap": null, "daily_cap": null,
+        "warm_up": null, "lane": "", "uncertain": null, "list_unsubscribe": { "url": "", "mailto": null },
+        "thresholds": { "bounce_hour": null, "bounce_day": null, "complaint_hour": null, "complaint_day": null },
+    });
+    let every_null = json!({
+        "configuration_set": null, "ses_tenant": null, "lane": null, "uncertain": "", "list_unsubscribe": null,
+        "thresholds": null,
+    });
+    for none in [none, every_null] {
+        let answer = with(&mut rig, parameter("gamma", none)).await;
+        assert_eq!(
+            (&answer["warnings"], &answer["invalid_tenants"]),
+            (&json!([]), &json!([]))
+        );
+        assert_eq!(rig.told("gamma").await, Some(TenantSettings::default()));
+        assert_eq!(numbers(&rig, "gamma").await, Some([1.0, 0.0, 0.0]));
+    }
+    // Percents as people write them.
+    for (percent, ppm) in [
+        (0.07, 700),
+        (0.29, 2_900),
+        (8.3333, 83_333),
+        (99.9999, 999_999),
+    ] {
+        with(&mut rig, parameter("gamma", limit_of(percent))).await;
+        let told = rig.told("gamma").await.unwrap();
+        assert_eq!(
+            told.thresholds.bounce_hour.map(|limit| limit.ppm),
+            Some(ppm)
+        );
+    }
+}
+
+fn limit_of(percent: f64) -> Value {
+    limit("bounce_hour", &json!({ "percent": percent }))
+}
+
+#[tokio::test]
+async fn a_field_that_nobody_knows_is_named() {
+    let mut rig = Rig::new(&DEPLOYED).await;
+    let set = json!({
+        "wieght": 3,
+        "warm_up": { "start": "2026-11-30", "end": 1, "schedule": [{ "day": 1, "cap": 20, "per": "hour", "cpa": 1 }] },
+        "list_unsubscribe": { "url": "https://gamma.example/u", "mail_to": "x" },
+        "thresholds": { "bounce_week": {}, "bounce_day": { "percentage": 5 } },
+    });
+    let answer = with(&mut rig, parameter("gamma", set)).await;
+    let warnings: Vec<_> = answer["warnings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(Value::to_string)
+        .collect();
+    let fields = [
+        "wieght",
+        "warm_up.end",
+        "list_unsubscribe.mail_to",
+        "thresholds.bounce_week",
+        "warm_up.schedule.cpa",
+        "thresholds.bounce_day.percentage",
+    ];
+    assert_eq!(warnings.len(), fields.len(), "{warnings:?}");
+    for (warning, field) in warnings.iter().zip(fields) {
+        assert!(
+            warning.contains("tenant gamma") && warning.contains(field),
+            "{warning}"
+        );
+    }
+    // They hold nothing up, and are not more than an answer holds.
+    assert!(rig.told("gamma").await.is_some());
+    let many: serde_json::Map<String, Value> =
+        (0..50).map(|n| (format!("field-{n}"), json!(1))).collect();
+    let answer = with(&mut rig, parameter("gamma", many)).await;
+    assert_eq!(answer["warnings"].as_array().unwrap().len(), 20);
+}
+
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 #[tokio::test]
 async fn a_bad_parameter_is_named_and_the_last_good_one_stays() {
     let mut rig = Rig::new(&DEPLOYED).await;
@@ -118,6 +250,87 @@ async fn a_bad_parameter_is_named_and_the_last_good_one_stays() {
             json!({ "configuration_set": "a set" }),
             "configuration_set: ",
         ),
+        (json!({ "ses_tenant": "a b" }), "ses_tenant: \"a b\""),
+        (json!({ "ses_tenant": "t".repeat(65) }), "ses_tenant: "),
+        (json!({ "ses_tenant": 5 }), "ses_tenant: "),
+        (json!({ "lane": "fast" }), "lane is \"fast\""),
+        (json!({ "lane": "Bulk" }), "lane is "),
+        (json!({ "lane": 1 }), "lane: "),
+        (json!({ "uncertain": "drop" }), "uncertain is \"drop\""),
+        (url("http://acme.example/u"), "https://"),
+        (url("acme.example/u"), "https://"),
+        (url("https:///u"), "names no host"),
+        (url("https://{send_id}.acme.example/u"), "names no host"),
+        (url("https://acme.example/a b"), "holds a space"),
+        (url("https://acme.example/<u>"), "holds a space, < or >"),
+        (url("https://acme.example/\u{fc}"), "printable ASCII"),
+        (url("https://acme.example/u\r\nBcc: x"), "printable ASCII"),
+        (url("https://acme.example/{tenant}"), "the only placeholder"),
+        (url("https://acme.example/{send_id"), "the only placeholder"),
+        (
+            url("https://acme.example/{{send_id}}"),
+            "the only placeholder",
+        ),
+        (
+            url(&format!("https://acme.example/{}", "u".repeat(780))),
+            "800",
+        ),
+        (
+            json!({ "list_unsubscribe": { "mailto": "u@acme.example" } }),
+            "list_unsubscribe.url: it is missing",
+        ),
+        (
+            json!({ "list_unsubscribe": "https://acme.example" }),
+            "list_unsubscribe: ",
+        ),
+        (mailto("u"), "list_unsubscribe.mailto: "),
+        (mailto("U <u@acme.example>"), "list_unsubscribe.mailto: "),
+        (mailto("u@acme"), "list_unsubscribe.mailto: "),
+        (
+            mailto("u@acme.example?subject=x"),
+            "list_unsubscribe.mailto: ",
+        ),
+        (mailto("u?cc=x@acme.example"), "list_unsubscribe.mailto: "),
+        (
+            mailto("u@acme.example,v@acme.example"),
+            "list_unsubscribe.mailto: ",
+        ),
+        (mailto("u..v@acme.example"), "list_unsubscribe.mailto: "),
+        (mailto("u@-acme.example"), "list_unsubscribe.mailto: "),
+        (
+            mailto(&format!("u@{}.example", "a".repeat(250))),
+            "list_unsubscribe.mailto: ",
+        ),
+        (
+            limit("bounce_hour", &json!({ "percent": 0 })),
+            "thresholds.bounce_hour.percent is 0",
+        ),
+        (
+            limit("bounce_day", &json!({ "percent": -1 })),
+            "thresholds.bounce_day.percent is -1",
+        ),
+        (
+            limit("complaint_day", &json!({ "percent": 100.0001 })),
+            "thresholds.complaint_day.percent is 100.0001",
+        ),
+        (
+            limit("complaint_hour", &json!({ "percent": 0.00005 })),
+            "at most 4 decimals",
+        ),
+        (
+            limit("bounce_hour", &json!({ "percent": "5" })),
+            "thresholds.bounce_hour.percent: ",
+        ),
+        (
+            limit("bounce_hour", &json!({ "events": 0 })),
+            "thresholds.bounce_hour.events is 0",
+        ),
+        (
+            limit("bounce_hour", &json!({ "sent": -1 })),
+            "thresholds.bounce_hour.sent: ",
+        ),
+        (limit("bounce_hour", &json!(5)), "thresholds.bounce_hour: "),
+        (json!({ "thresholds": 5 }), "thresholds"),
         (json!({ "warm_up": { "start": "2026-11-30" } }), "schedule"),
         (
             warm_up("30.11.2026", json!([step(1, 20, "hour")])),

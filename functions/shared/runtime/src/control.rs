@@ -251,6 +251,9 @@ pub struct Resume {
     /// How fast its parked mail goes, such as `20/s`; nothing is a quarter of what may be sent.
     #[serde(default)]
     pub rate: Option<String>,
+    /// Why, for people: up to 200 characters.
+    #[serde(default)]
+    pub reason: Option<String>,
     /// Who asks.
     #[serde(default)]
     pub caller: Option<String>,
@@ -365,8 +368,8 @@ impl<T: DeserializeOwned> Answer<T> {
 #[error("{code}: {message}")]
 #[serde(default)]
 pub struct Failure {
-    /// For programs: `bad_request`, `unknown_action`, `bad_field`, `unknown_tenant`, `redis_unavailable`, `redis_failed`,
-    /// `bad_budget`.
+    /// For programs: `bad_request`, `unknown_action`, `bad_field`, `unknown_tenant`, `unknown_set`, `tenant_paused`,
+    /// `set_not_switched`, `redis_unavailable`, `redis_failed`, `bucket_failed`, `no_budget`, `bad_budget`, `timeout`.
     pub code: String,
     /// For people: what is wrong, and what to do.
     pub message: String,
@@ -408,7 +411,8 @@ pub struct Refreshed {
     pub paused: Vec<String>,
     /// Which reading of SES's suppression list is to go on; nothing if none is due.
     pub walk: Option<Walk>,
-    /// What an operator should know: settings that were cut, for example.
+    /// What an operator should know: settings that were cut, for example, or fields of a tenant's parameter that nobody knows. At
+    /// most 20; the log has all.
     pub warnings: Vec<String>,
 }
 
@@ -459,11 +463,12 @@ pub struct Paused {
     pub tenants: Vec<String>,
     /// Whether all of them were paused before, until resumed: then those pauses stand, with their reasons.
     pub already: bool,
-    /// Since when.
+    /// Since when: the first of those that stand.
     pub since_ms: u64,
-    /// Why.
+    /// Why, and who said so: `<reason> (<caller>)`.
     pub reason: String,
-    /// Configuration sets that could not be switched off: SES lets mail through them that we didn't hold back.
+    /// Configuration sets that are not switched off, since that failed or others send through them: SES lets mail through them that we
+    /// didn't hold back.
     pub not_switched: Vec<String>,
 }
 
@@ -563,7 +568,7 @@ pub struct Status {
     pub blocked: Option<Blocked>,
     /// Tenants that may not send.
     pub paused: Vec<PausedTenant>,
-    /// What the provider told of each tenant's mail.
+    /// What the provider told of each known tenant's mail: the first 1,000 by name.
     pub tenants: Vec<TenantStatus>,
     /// When Redis was last found empty.
     pub generation_ms: Option<u64>,
