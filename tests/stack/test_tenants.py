@@ -158,14 +158,15 @@ def test_a_bad_list_pauses_its_own_tenant_and_nobody_else_notices(
     crossed_ms = bad[SENT - 1].at_ms  # all of it bounces, so this is where both gates and the share are reached
     took = (since_ms - crossed_ms) / 1000
     late = [arrival.at_ms - since_ms for arrival in bad if arrival.at_ms > since_ms + GRANTED_MS]
-    print(f"paused {took:.1f} s after it crossed its threshold, {len(bad)} of {BACKLOG} had been sent")
+    sent = sum(arrival.accepted for arrival in bad)
+    print(f"paused {took:.1f} s after it crossed its threshold: {sent} of {BACKLOG} sent, {len(bad) - sent} refused")
     assert 0 <= took <= 10
     assert late == [], "what is sent after the pause was granted before it"
     # parked = accepted - sent
     assert tenants.parked() == keys[BAD] - {arrival.key for arrival in bad if arrival.accepted}
 
-    # The others are never behind what they would have sent by now at the rate that they had, and with the freed cells they
-    # are ahead of it. (Seconds say little: mail that sleeps can't be woken, and surfaces when it was told to.)
+    # The others are never behind what they would have sent by now at the rate that they had, and with the freed cells
+    # they are ahead of it. (Seconds say little: mail that sleeps can't be woken, and surfaces when it was told to.)
     begun_ms = min(arrival.at_ms for arrival in bad) + 1000
     for tenant in GOOD:
         own = [arrival.at_ms for arrival in desk.arrivals(keys[tenant])]
