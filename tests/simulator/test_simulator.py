@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import urllib.request
+from datetime import UTC, datetime, timedelta
 
 import boto3
 import pytest
@@ -204,6 +205,40 @@ def test_control_plane(ses, url):
         ("GetAccount", "failed", "error_before"),
         ("GetAccount", "done", "patch"),
     ]
+
+
+def test_suppression_list(ses, url):
+    control(url, "PUT", "settings", {"rate": 100, "event_delay_ms": 0})
+    began = datetime.now(UTC) - timedelta(seconds=1)
+    to = ["bounce1@bounces.example", "complaint@bounces.example", "bounce@simulator.amazonses.com"]
+    for address in to:
+        ses.send_email(**{**MAIL, "Destination": {"ToAddresses": [address]}})
+    ses.put_suppressed_destination(EmailAddress="zoe+news@example.com", Reason="BOUNCE")
+
+    def listed(**query):
+        return ses.list_suppressed_destinations(**query)["SuppressedDestinationSummaries"]
+
+    assert [(one["EmailAddress"], one["Reason"]) for one in listed(StartDate=began)] == [
+        ("bounce1@bounces.example", "BOUNCE"),
+        ("complaint@bounces.example", "COMPLAINT"),
+        ("zoe+news@example.com", "BOUNCE"),
+    ]
+    assert [one["EmailAddress"] for one in listed(Reasons=["COMPLAINT"])] == [to[1]]
+    assert listed(EndDate=began) == []
+    assert listed(StartDate=datetime.now(UTC) + timedelta(minutes=1)) == []
+    page = ses.list_suppressed_destinations(PageSize=2)
+    assert len(page["SuppressedDestinationSummaries"]) == 2
+    rest = ses.list_suppressed_destinations(PageSize=2, NextToken=page["NextToken"])
+    assert [one["EmailAddress"] for one in rest["SuppressedDestinationSummaries"]] == ["zoe+news@example.com"]
+    assert "NextToken" not in rest
+    with pytest.raises(ses.exceptions.InvalidNextTokenException):
+        ses.list_suppressed_destinations(NextToken="!")
+
+    one = ses.get_suppressed_destination(EmailAddress="zoe+news@example.com")["SuppressedDestination"]
+    assert began < one["LastUpdateTime"] < datetime.now(UTC) + timedelta(seconds=1)
+    ses.delete_suppressed_destination(EmailAddress="zoe+news@example.com")
+    with pytest.raises(ses.exceptions.NotFoundException):
+        ses.get_suppressed_destination(EmailAddress="zoe+news@example.com")
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,9 @@ const PUT_PAUSES: [Duration; 4] = [
     Duration::from_secs(2),
 ];
 
+/// What triggers a refresh at a deployment.
+const DEPLOY: &str = "deploy";
+
 /// The function.
 pub struct Handler<O> {
     outside: Arc<O>,
@@ -75,7 +78,7 @@ impl<O: Outside + Sync> Handler<O> {
         let (refresh_by, put_by) = times::respond_by(deadline);
         let answer = match &custom.kind {
             RequestType::Create | RequestType::Update => {
-                let outcome = self.refreshed("deploy", refresh_by, metrics).await;
+                let outcome = self.refreshed(DEPLOY, refresh_by, metrics).await;
                 let data = data(outcome.as_ref().ok());
                 let reason = outcome
                     .err()
@@ -104,7 +107,9 @@ impl<O: Outside + Sync> Handler<O> {
         metrics: &mut Metrics,
     ) -> Result<Refreshed, sendslot_runtime::control::Failure> {
         let (outside, settings) = (self.outside.clone(), self.settings.clone());
-        let task = async move { refresh(&*outside, &settings, Times::until(by)).await };
+        // A deployment doesn't wait for it: the schedule does it within a minute.
+        let walks = trigger != DEPLOY;
+        let task = async move { refresh(&*outside, &settings, Times::until(by), walks).await };
         let mut task = tokio::spawn(task.instrument(Span::current()));
         let report = match timeout_at(by + GRACE, &mut task).await {
             Ok(Ok(report)) => report,
@@ -121,6 +126,10 @@ impl<O: Outside + Sync> Handler<O> {
         if let Some(scaled) = report.scaled {
             metrics.count("ConcurrencyChanged", scaled.changed);
             metrics.count("ConcurrencyFailed", scaled.failed);
+        }
+        if let Some(walked) = report.walked {
+            metrics.count("SuppressionPages", walked.pages);
+            metrics.count("SuppressionFailed", count(walked.failed));
         }
         match &report.outcome {
             Ok(refreshed) => {

@@ -6,7 +6,8 @@
 //! # Layout
 //! - [`event`]: what it is invoked with: each minute by a schedule, at each deployment by CloudFormation, or by hand.
 //! - [`handler`]: an invocation; CloudFormation gets its answer in time whatever hangs.
-//! - `refresh`, `switches`, `scaling`: the way of one refresh; which configuration sets may send; how many batches are sent at once.
+//! - `refresh`, `switches`, `scaling`, `walk`: the way of one refresh; which configuration sets may send; how many batches are sent at
+//!   once; whom SES lets nobody send to.
 //! - `times`: what the invocation's time is spent on.
 //! - [`ports`]: what is needed from outside, one narrow trait each.
 //! - [`settings`]: the environment.
@@ -26,6 +27,7 @@ pub mod settings;
 pub mod ssm;
 mod switches;
 mod times;
+mod walk;
 
 pub use event::Event;
 pub use handler::Handler;

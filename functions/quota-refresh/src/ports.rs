@@ -1,7 +1,7 @@
 //! What a refresh needs from outside, one narrow trait each, so that its tests run without AWS. Whoever calls these bounds the time;
 //! a call that is given up may have been done.
 
-use std::future::Future;
+use std::{fmt, future::Future};
 
 use aws_sdk_sesv2::{
     config::http::HttpResponse,
@@ -127,6 +127,38 @@ pub trait Sets: Sync {
     fn sends(&self, set: &str) -> impl Future<Output = Result<Option<bool>, CallError>> + Send;
 }
 
+/// Whom SES lets nobody send to.
+pub trait Suppression: Sync {
+    /// One page of the account's suppression list: of those that were added after a moment (ms since the Unix epoch) or of all, the
+    /// first or the one that the last named.
+    fn suppressed(
+        &self,
+        since_ms: Option<u64>,
+        token: Option<String>,
+    ) -> impl Future<Output = Result<SuppressionPage, CallError>> + Send;
+}
+
+/// One page of the suppression list.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct SuppressionPage {
+    /// Each address, and SES's word for why it is on the list: `BOUNCE` or `COMPLAINT`.
+    pub addresses: Vec<(String, String)>,
+    /// What names the next page; nothing if this was the last.
+    pub next: Option<String>,
+}
+
+impl fmt::Debug for SuppressionPage {
+    /// Shows no address.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = self.addresses.len();
+        write!(
+            f,
+            "SuppressionPage({count} addresses, next: {:?})",
+            self.next
+        )
+    }
+}
+
 /// How long invocations take.
 pub trait Durations: Sync {
     /// The mean of a function's last quarter of an hour; `None` if there were no invocations.
@@ -170,11 +202,29 @@ pub trait Respond: Sync {
 
 /// All of it.
 pub trait Outside:
-    Account + Parameters + Control + Sets + Durations + Mappings + Respond + Send + 'static
+    Account
+    + Parameters
+    + Control
+    + Sets
+    + Suppression
+    + Durations
+    + Mappings
+    + Respond
+    + Send
+    + 'static
 {
 }
 
 impl<T> Outside for T where
-    T: Account + Parameters + Control + Sets + Durations + Mappings + Respond + Send + 'static
+    T: Account
+        + Parameters
+        + Control
+        + Sets
+        + Suppression
+        + Durations
+        + Mappings
+        + Respond
+        + Send
+        + 'static
 {
 }

@@ -5,6 +5,7 @@
 //! 2. `control` is told, and makes a budget of it.
 //! 3. It names configuration sets whose switches want reading. They are read at SES's pace, as time allows, and `control` is told those.
 //! 4. How many batches are sent at once follows the rate.
+//! 5. If `control` says that SES's suppression list is to be read, so it is, as far as time allows; not while CloudFormation waits.
 //!
 //! What can't be had is told as not known, and what was known of it stays.
 
@@ -14,6 +15,7 @@ use sendslot_domain::Rate;
 use sendslot_runtime::control::{
     self, Answer, Failure, Refresh, Refreshed, Request, TenantParameter,
 };
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout_at};
 use tracing::{error, info, warn};
@@ -25,6 +27,7 @@ use crate::{
     settings::Settings,
     switches,
     times::{CALL, Times},
+    walk::{self, Walked},
 };
 
 /// Between two pages of parameters. SSM gives 40 of these a second to the whole account (AWS General Reference, "Systems Manager
@@ -48,6 +51,8 @@ pub(crate) struct Report {
     pub(crate) tenants_failed: bool,
     /// What became of the concurrency; nothing if it isn't managed.
     pub(crate) scaled: Option<Scaled>,
+    /// How far the suppression list was read; nothing if that wasn't asked for.
+    pub(crate) walked: Option<Walked>,
 }
 
 impl Report {
@@ -58,6 +63,7 @@ impl Report {
             account_failed: false,
             tenants_failed: false,
             scaled: None,
+            walked: None,
         }
     }
 }
@@ -69,8 +75,13 @@ pub(crate) fn failure(code: &str, message: &str) -> Failure {
     }
 }
 
-/// Makes one refresh. Every call is bounded, and all of it is over at the end that `times` names.
-pub(crate) async fn refresh(outside: &impl Outside, settings: &Settings, times: Times) -> Report {
+/// Makes one refresh, and reads the suppression list if it `walks`. Every call is bounded, and all of it is over at the end that `times` names.
+pub(crate) async fn refresh(
+    outside: &impl Outside,
+    settings: &Settings,
+    times: Times,
+    walks: bool,
+) -> Report {
     let ((account, asked), tenants) = tokio::join!(
         account(outside, times),
         tenants(outside, &settings.tenants_path, times.tenants_by())
@@ -86,7 +97,7 @@ pub(crate) async fn refresh(outside: &impl Outside, settings: &Settings, times: 
         tenants,
         ..Refresh::default()
     };
-    let outcome = control(outside, told, asked, times).await;
+    let (outcome, asked) = control(outside, told, asked, times).await;
     let rate = outcome.as_ref().ok().and_then(|refreshed| {
         let budget = refreshed.budget.as_ref()?;
         // While nobody may send, batches say nothing of how long sending takes.
@@ -99,11 +110,17 @@ pub(crate) async fn refresh(outside: &impl Outside, settings: &Settings, times: 
         (Some(scaling), Some(rate)) => Some(scaling::follow(outside, scaling, rate, times).await),
         _ => None,
     };
+    let walk = outcome.as_ref().ok().filter(|_| walks);
+    let walked = match walk.and_then(|refreshed| refreshed.walk.clone()) {
+        Some(walk) => Some(walk::read(outside, walk, asked, times).await),
+        None => None,
+    };
     Report {
         outcome,
         account_failed,
         tenants_failed,
         scaled,
+        walked,
     }
 }
 
@@ -171,56 +188,72 @@ fn parameter((name, value): (String, String)) -> TenantParameter {
     TenantParameter { name, settings }
 }
 
-/// Tells `control`, and once more what it asks for.
+/// Tells `control`, and once more what it asks for. Answers also when SES was last asked.
 async fn control(
     outside: &impl Outside,
     told: Refresh,
     asked: Instant,
     times: Times,
-) -> Result<Refreshed, Failure> {
-    let first = ask(outside, told, times).await?;
+) -> (Result<Refreshed, Failure>, Instant) {
+    let first = match tell(outside, told, times).await {
+        Ok(first) => first,
+        Err(failure) => return (Err(failure), asked),
+    };
     if first.empty_found {
         let (generation_ms, sets) = (first.generation_ms, first.verify.len());
         warn!(generation_ms, sets, "Redis was found empty");
     }
-    logged(&first);
-    let sets = switches::read(outside, &first.verify, asked, times.switches_by()).await;
+    let by = times.switches_by();
+    let (sets, asked) = switches::read(outside, &first.verify, asked, by).await;
     let last = if first.pending || !sets.is_empty() {
         let told = Refresh {
             sets: Some(sets),
             is_final: true,
             ..Refresh::default()
         };
-        let last = ask(outside, told, times).await?;
-        logged(&last);
-        last
+        match tell(outside, told, times).await {
+            Ok(last) => last,
+            Err(failure) => return (Err(failure), asked),
+        }
     } else {
         first
     };
     if last.budget.is_none() {
-        return Err(failure(
+        let unknown = failure(
             "no_budget",
             "nothing is known of the account yet: see why SES doesn't say, or set a limit at deploy",
-        ));
+        );
+        return (Err(unknown), asked);
     }
-    Ok(last)
+    (Ok(last), asked)
 }
 
-/// Asks `control` once; again only while it is busy. An answer that is lost isn't asked for again: it would count what SES said of
-/// the account twice.
-async fn ask(outside: &impl Outside, told: Refresh, times: Times) -> Result<Refreshed, Failure> {
-    let by = times.control_by();
+/// Tells `control`, and logs what it answers.
+async fn tell(outside: &impl Outside, told: Refresh, times: Times) -> Result<Refreshed, Failure> {
     let request = Request::Refresh(Refresh {
         caller: Some(RESOURCE.to_owned()),
         ..told
     });
     let request =
         serde_json::to_vec(&request).map_err(|error| failure("bad_request", &error.to_string()))?;
+    let answer = ask(outside, request, times).await?;
+    logged(&answer);
+    Ok(answer)
+}
+
+/// Asks `control` once; again only while it is busy. An answer that is lost isn't asked for again: it would count what SES said of
+/// the account twice.
+pub(crate) async fn ask<T: DeserializeOwned>(
+    outside: &impl Outside,
+    request: Vec<u8>,
+    times: Times,
+) -> Result<T, Failure> {
+    let by = times.control_by();
     let mut pauses = BUSY.into_iter();
     loop {
         let answer = timeout_at(by, outside.ask(request.clone())).await;
         match answer.unwrap_or_else(|_| Err(CallError::timeout())) {
-            Ok(answer) => return Answer::<Refreshed>::parse(&answer),
+            Ok(answer) => return Answer::<T>::parse(&answer),
             Err(error) => match pauses.next().filter(|_| error.kind == Kind::Busy) {
                 Some(pause) if Instant::now() + pause < by => sleep(pause).await,
                 _ => return Err(error.into()),

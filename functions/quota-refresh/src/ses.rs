@@ -1,21 +1,28 @@
-//! The account and its configuration sets, as SES tells them.
+//! The account, its configuration sets and its suppression list, as SES tells them.
 //!
 //! The SDK makes a field that isn't there `false` or 0: an answer without `SendingEnabled` would say that nobody may send. So the answer
 //! is read as it came.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use aws_sdk_sesv2::config::{
-    ConfigBag, Intercept, RuntimeComponents,
-    interceptors::AfterDeserializationInterceptorContextRef,
+use aws_sdk_sesv2::{
+    config::{
+        ConfigBag, Intercept, RuntimeComponents,
+        interceptors::AfterDeserializationInterceptorContextRef,
+    },
+    types::SuppressedDestinationSummary,
 };
+use aws_smithy_types::DateTime;
 use sendslot_runtime::control;
 use serde_json::Value;
 
 use crate::{
     aws::Aws,
-    ports::{Account, CallError, Sets},
+    ports::{Account, CallError, Sets, Suppression, SuppressionPage},
 };
+
+/// Addresses on one page. SES documents no most; it gives as many where none are asked for.
+const PAGE: i32 = 1000;
 
 /// Keeps an answer's body.
 #[derive(Clone, Debug, Default)]
@@ -76,5 +83,29 @@ impl Sets for Aws {
         let call = call.configuration_set_name(set).customize();
         call.interceptor(body.clone()).send().await?;
         Ok(body.json()?["SendingOptions"]["SendingEnabled"].as_bool())
+    }
+}
+
+impl Suppression for Aws {
+    async fn suppressed(
+        &self,
+        since_ms: Option<u64>,
+        token: Option<String>,
+    ) -> Result<SuppressionPage, CallError> {
+        // Whole seconds: SES may read no finer ones. Earlier rather than later, so that nobody is left out.
+        let since = since_ms.and_then(|since| i64::try_from(since / 1000).ok());
+        let call = self.ses.list_suppressed_destinations().page_size(PAGE);
+        let call = call.set_start_date(since.map(DateTime::from_secs));
+        let answer = call.set_next_token(token).send().await?;
+        let listed = answer.suppressed_destination_summaries.unwrap_or_default();
+        let listed = listed.into_iter();
+        let own = |one: SuppressedDestinationSummary| {
+            let reason = one.reason.as_str().to_owned();
+            (one.email_address, reason)
+        };
+        Ok(SuppressionPage {
+            addresses: listed.map(own).collect(),
+            next: answer.next_token.filter(|token| !token.is_empty()),
+        })
     }
 }

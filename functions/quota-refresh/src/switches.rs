@@ -18,7 +18,7 @@ pub(crate) const PACE: Duration = Duration::from_secs(1);
 /// So many calls in a row that fail, and no more are made in this refresh.
 const GIVEN_UP: u32 = 2;
 
-/// Reads the switches in this order, as many as there is time for. SES was last asked at `asked`.
+/// Reads the switches in this order, as many as there is time for. SES was last asked at `asked`, and then at what is answered.
 ///
 /// What couldn't be read isn't in the answer; `control` names it again at the next refresh.
 pub(crate) async fn read(
@@ -26,7 +26,7 @@ pub(crate) async fn read(
     names: &[String],
     mut asked: Instant,
     by: Instant,
-) -> Vec<SetSwitch> {
+) -> (Vec<SetSwitch>, Instant) {
     let mut read = Vec::new();
     let mut failed = 0;
     for set in names {
@@ -83,5 +83,5 @@ pub(crate) async fn read(
             }
         }
     }
-    read
+    (read, asked)
 }

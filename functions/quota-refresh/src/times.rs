@@ -17,6 +17,8 @@ pub(crate) const ACCOUNT: Duration = Duration::from_secs(5);
 const TENANTS: Duration = Duration::from_secs(30);
 /// The longest that any other call may take.
 pub(crate) const CALL: Duration = Duration::from_secs(4);
+/// The longest that a refresh goes on reading the suppression list: at one page a second some 15 pages of 1,000 addresses.
+const WALK: Duration = Duration::from_secs(20);
 /// The longest that `control` may take: more than its own timeout of 10 s, so that it isn't given up while it still runs.
 pub(crate) const CONTROL: Duration = Duration::from_secs(12);
 
@@ -30,6 +32,8 @@ pub(crate) const CONTROL: Duration = Duration::from_secs(12);
 /// | reading sending switches | | 12 s |
 /// | asking `control` again | 12 s | |
 /// | setting how many batches are sent at once | | |
+/// | reading the suppression list | 20 s | 12 s |
+/// | asking `control` to take a page of it | 12 s | |
 ///
 /// The end is 2 s before the invocation's deadline, or 12 s when CloudFormation waits for an answer. With a timeout of less than a
 /// minute there is less of everything.
@@ -67,6 +71,11 @@ impl Times {
 
     pub(crate) fn switches_by(self) -> Instant {
         before(self.end, self.control)
+    }
+
+    /// When the last page of the suppression list must be there, if reading it begins now: `control` is still to take it.
+    pub(crate) fn walk_by(self) -> Instant {
+        (Instant::now() + WALK).min(self.switches_by())
     }
 
     /// When a call must have ended that begins now.

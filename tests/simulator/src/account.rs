@@ -7,18 +7,21 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
 use serde_json::{Map, Value};
 
 use crate::calls::{self, Call, CallOutcome, ControlLimit, Operation};
 use crate::clock::Micros;
 use crate::errors::{ApiError, ErrorKind};
-use crate::events::{self, Event};
+use crate::events::{self, Event, Fate};
 use crate::faults::{Fault, Faults, Hit, Kind};
 use crate::latency::Latency;
 use crate::limits::{Limits, Verdict};
 use crate::record::{Arrival, Outcome, Record};
-use crate::request::{Received, Summary, is_word};
+use crate::request::{Addresses, Received, Summary, is_word, mailbox};
 use crate::settings::{Enforcement, Settings, SettingsError};
+use crate::suppression::Suppressions;
 
 const MAX_SET_NAME: usize = 64;
 
@@ -74,6 +77,9 @@ pub struct Account {
     record: Record,
     calls: Record,
     arrivals: u64,
+    suppressions: Suppressions,
+    /// How late each event is.
+    spread: StdRng,
 }
 
 impl Account {
@@ -85,11 +91,13 @@ impl Account {
             control: ControlLimit::new(settings.control_limit(), now),
             latency: Latency::new(settings.latency(), settings.seed),
             faults: Faults::new(Vec::new(), settings.seed),
+            spread: StdRng::seed_from_u64(settings.seed),
             settings,
             sets: BTreeMap::new(),
             record,
             calls: Record::default(),
             arrivals: 0,
+            suppressions: Suppressions::default(),
         }
     }
 
@@ -128,11 +136,8 @@ impl Account {
             };
         }
         let events = match &answer {
-            Ok(id) if !self.settings.events_endpoint.is_empty() => {
-                let then = now + self.settings.event_delay();
-                events::of(&summary, &addresses, id, now, then)
-            }
-            _ => Vec::new(),
+            Ok(id) => self.publish(now, &summary, &addresses, id),
+            Err(_) => Vec::new(),
         };
         Plan {
             latency: fault.as_ref().and_then(Fault::lasts).unwrap_or(latency),
@@ -143,6 +148,54 @@ impl Account {
             cut: fault.and_then(|fault| cut(fault.kind)),
             events,
         }
+    }
+
+    /// What becomes of an accepted mail: who gets on the suppression list, and the events, if any are published.
+    fn publish(
+        &mut self,
+        now: Micros,
+        summary: &Summary,
+        addresses: &Addresses,
+        id: &str,
+    ) -> Vec<Event> {
+        let then = now + self.settings.event_delay();
+        let mut fates = Vec::with_capacity(addresses.to.len());
+        for address in &addresses.to {
+            // The mailbox simulator's never are on the list.
+            if mailbox(address).is_some() {
+                fates.push(Fate::of(address));
+                continue;
+            }
+            let listed = self.suppressions.reason(address, now);
+            fates.push(listed.map_or_else(|| Fate::of(address), Fate::Suppressed));
+        }
+        let whole = |fate: &Fate| matches!(fate, Fate::Rejected | Fate::NotRendered);
+        if !fates.iter().any(whole) {
+            for (address, fate) in addresses.to.iter().zip(&fates) {
+                if let Some(reason) = fate.suppresses().filter(|_| mailbox(address).is_none()) {
+                    self.suppressions.add(address, reason, then);
+                }
+            }
+        }
+        if self.settings.events_endpoint.is_empty() {
+            return Vec::new();
+        }
+        let events = events::of(summary, addresses, &fates, id, now, then);
+        let (spread, times) = (
+            self.settings.event_spread(),
+            1 + usize::from(self.settings.events_twice),
+        );
+        let copies = events.into_iter().flat_map(|event| vec![event; times]);
+        let late = copies.map(|event| Event {
+            at: event.at
+                + if spread == 0 {
+                    0
+                } else {
+                    self.spread.random_range(0..=spread)
+                },
+            ..event
+        });
+        late.collect()
     }
 
     /// Decides on a call other than `SendEmail` that arrived now, about this configuration set if
@@ -267,6 +320,7 @@ impl Account {
         if changes.contains_key("seed") {
             self.latency = Latency::new(self.settings.latency(), self.settings.seed);
             self.faults.reseed(self.settings.seed);
+            self.spread = StdRng::seed_from_u64(self.settings.seed);
         }
         Ok(())
     }
@@ -280,6 +334,17 @@ impl Account {
     /// Replaces all faults. Their counts and their sequence start anew.
     pub fn set_faults(&mut self, rules: Vec<Fault>) {
         self.faults = Faults::new(rules, self.settings.seed);
+    }
+
+    /// Whom SES lets nobody send to.
+    #[must_use]
+    pub fn suppressions(&self) -> &Suppressions {
+        &self.suppressions
+    }
+
+    /// The same, to be changed.
+    pub fn suppressions_mut(&mut self) -> &mut Suppressions {
+        &mut self.suppressions
     }
 
     /// Sets the account's sending switch.
@@ -458,7 +523,6 @@ mod tests {
 
     use super::*;
     use crate::faults;
-    use crate::request::Addresses;
 
     const NOW: Micros = 1_790_000_000_000_000;
     const SENDING: ConfigurationSet = ConfigurationSet {
@@ -707,6 +771,120 @@ mod tests {
                 assert_eq!(event.detail["mail"]["messageId"], id);
             }
         }
+    }
+
+    fn types_to(account: &mut Account, at: Micros, to: &str) -> Vec<String> {
+        let mut received = mail(1, Some("s"));
+        received.addresses.to = vec![to.to_owned()];
+        let events = account.send(at, received).events;
+        let shown = |event: Event| {
+            let detail = event.detail;
+            let subtype = detail["bounce"]["bounceSubType"].as_str();
+            let subtype = subtype.or(detail["complaint"]["complaintSubType"].as_str());
+            let kind = detail["eventType"].as_str().unwrap().to_owned();
+            subtype.map_or(kind.clone(), |subtype| format!("{kind} {subtype}"))
+        };
+        events.into_iter().map(shown).collect()
+    }
+
+    #[test]
+    fn who_bounced_or_complained_is_not_sent_to_again() {
+        let on = json!({"events_endpoint": "http://localhost", "event_delay_ms": 20});
+        let mut account = account(&on);
+        account.create_set("s", SENDING).unwrap();
+        let (bounce, later) = ("Bounce1@bounces.example", NOW + 20_000);
+        assert_eq!(
+            types_to(&mut account, NOW, bounce),
+            ["Send", "Bounce General"]
+        );
+        // The event, and so the list, takes its time.
+        assert_eq!(
+            types_to(&mut account, NOW + 1, bounce),
+            ["Send", "Bounce General"]
+        );
+        let listed = ["Send", "Bounce OnAccountSuppressionList"];
+        assert_eq!(
+            types_to(&mut account, later, &bounce.to_lowercase()),
+            listed
+        );
+        let complaint = "complaint@bounces.example";
+        let first = types_to(&mut account, NOW, complaint);
+        assert_eq!(first, ["Send", "Delivery", "Complaint"]);
+        let second = types_to(&mut account, later, complaint);
+        assert_eq!(second, ["Send", "Complaint OnAccountSuppressionList"]);
+        account.suppressions_mut().delete(bounce, later).unwrap();
+        assert_eq!(
+            types_to(&mut account, later, bounce),
+            ["Send", "Bounce General"]
+        );
+
+        for never in [
+            "bounce@simulator.amazonses.com",
+            "complaint@simulator.amazonses.com",
+            "suppressionlist@simulator.amazonses.com",
+            "softbounce@bounces.example",
+            "delay@bounces.example",
+            "renderfail@bounces.example",
+        ] {
+            let first = types_to(&mut account, NOW, never);
+            assert_eq!(types_to(&mut account, later, never), first, "{never}");
+            assert_eq!(account.suppressions().reason(never, later), None, "{never}");
+        }
+        // Whether or not anybody is told.
+        let off = json!({"events_endpoint": ""});
+        account.change(NOW, off.as_object().unwrap()).unwrap();
+        assert_eq!(
+            types_to(&mut account, NOW, "bounce2@bounces.example"),
+            [""; 0]
+        );
+        assert!(
+            account
+                .suppressions()
+                .reason("bounce2@bounces.example", later)
+                .is_some()
+        );
+    }
+
+    #[test]
+    fn a_mail_that_is_refused_puts_nobody_on_the_list() {
+        let mut account = account(&json!({"daily": 0}));
+        let mut received = mail(1, None);
+        received.addresses.to = vec!["bounce@bounces.example".to_owned()];
+        assert!(account.send(NOW, received).answer.is_err());
+        let later = NOW + 1_000_000;
+        assert_eq!(
+            account
+                .suppressions()
+                .reason("bounce@bounces.example", later),
+            None
+        );
+    }
+
+    #[test]
+    fn events_come_twice_and_out_of_order_if_asked() {
+        let on = json!({
+            "events_endpoint": "http://localhost", "events_twice": true, "event_spread_ms": 1000,
+            "rate": 1000, "daily": -1,
+        });
+        let run = || {
+            let mut account = account(&on);
+            account.create_set("s", SENDING).unwrap();
+            let sent = (0..50).flat_map(|_| account.send(NOW, mail(1, Some("s"))).events);
+            sent.collect::<Vec<_>>()
+        };
+        let events = run();
+        assert_eq!(events.len(), 200);
+        for pair in events.chunks(2) {
+            assert_eq!(pair[0].detail, pair[1].detail);
+        }
+        let due = NOW + 50_000;
+        assert!(
+            events
+                .iter()
+                .all(|event| (due..=due + 1_000_000).contains(&event.at))
+        );
+        assert!(!events.is_sorted_by_key(|event| event.at));
+        assert_eq!(run(), events, "the seed determines it");
     }
 
     #[test]

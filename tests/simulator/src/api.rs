@@ -6,7 +6,7 @@ use axum::Json;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
-use axum::extract::{ConnectInfo, DefaultBodyLimit, Path, State};
+use axum::extract::{ConnectInfo, DefaultBodyLimit, Path, RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
@@ -20,6 +20,7 @@ use crate::calls::Operation;
 use crate::clock::Micros;
 use crate::errors::{ApiError, ErrorKind};
 use crate::request::{self, Received};
+use crate::suppression::{Query, Reason};
 use crate::wire::Scissors;
 
 /// SES takes messages of 40 MB; base64 and the rest of the request come on top.
@@ -49,6 +50,14 @@ pub(crate) fn routes() -> Router<Arc<Simulator>> {
         .route(
             "/v2/email/configuration-sets/{name}/sending",
             put(put_configuration_set_sending),
+        )
+        .route(
+            "/v2/email/suppression/addresses",
+            get(list_suppressed).put(put_suppressed),
+        )
+        .route(
+            "/v2/email/suppression/addresses/{address}",
+            get(get_suppressed).delete(delete_suppressed),
         )
         .fallback(unknown_operation)
         .method_not_allowed_fallback(unknown_operation)
@@ -253,6 +262,75 @@ async fn put_configuration_set_sending(
     .await
 }
 
+async fn list_suppressed(
+    State(simulator): State<Arc<Simulator>>,
+    ConnectInfo(scissors): ConnectInfo<Scissors>,
+    RawQuery(query): RawQuery,
+) -> Response {
+    let query = Query::read(&query.unwrap_or_default());
+    let operation = Operation::ListSuppressedDestinations;
+    call(&simulator, scissors, operation, None, |account, now| {
+        Ok(account.suppressions().page(&query?, now))
+    })
+    .await
+}
+
+async fn get_suppressed(
+    State(simulator): State<Arc<Simulator>>,
+    ConnectInfo(scissors): ConnectInfo<Scissors>,
+    Path(address): Path<String>,
+) -> Response {
+    let operation = Operation::GetSuppressedDestination;
+    call(&simulator, scissors, operation, None, |account, now| {
+        account.suppressions().shown(&address, now)
+    })
+    .await
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct PutSuppressed {
+    email_address: String,
+    reason: Reason,
+}
+
+async fn put_suppressed(
+    State(simulator): State<Arc<Simulator>>,
+    ConnectInfo(scissors): ConnectInfo<Scissors>,
+    body: Body,
+) -> Response {
+    let request = parse_personal::<PutSuppressed>(body);
+    let operation = Operation::PutSuppressedDestination;
+    call(&simulator, scissors, operation, None, |account, now| {
+        let PutSuppressed {
+            email_address,
+            reason,
+        } = request?;
+        if request::domain(&email_address).is_none() {
+            return Err(ApiError::new(
+                ErrorKind::BadRequest,
+                "EmailAddress is not valid.",
+            ));
+        }
+        account.suppressions_mut().put(&email_address, reason, now);
+        Ok(json!({}))
+    })
+    .await
+}
+
+async fn delete_suppressed(
+    State(simulator): State<Arc<Simulator>>,
+    ConnectInfo(scissors): ConnectInfo<Scissors>,
+    Path(address): Path<String>,
+) -> Response {
+    let operation = Operation::DeleteSuppressedDestination;
+    call(&simulator, scissors, operation, None, |account, now| {
+        account.suppressions_mut().delete(&address, now)?;
+        Ok(json!({}))
+    })
+    .await
+}
+
 async fn unknown_operation() -> ApiError {
     ApiError::new(
         ErrorKind::UnknownOperation,
@@ -264,6 +342,14 @@ fn parse<T: DeserializeOwned>(body: Body) -> Result<T, ApiError> {
     let body = body.map_err(|rejection| unreadable(&rejection))?;
     serde_json::from_slice(&body)
         .map_err(|error| ApiError::new(ErrorKind::Serialization, error.to_string()))
+}
+
+/// As `parse`, with an error that quotes nothing of the body.
+fn parse_personal<T: DeserializeOwned>(body: Body) -> Result<T, ApiError> {
+    parse(body).map_err(|error| ApiError {
+        message: "the body is not of the expected form".to_owned(),
+        ..error
+    })
 }
 
 fn unreadable(rejection: &BytesRejection) -> ApiError {

@@ -41,6 +41,8 @@ Settings, which PUT /_simulator/settings changes under the same names with `_` f
   --enforcement STATUS       HEALTHY, PROBATION or SHUTDOWN (account suspended) [HEALTHY]
   --events-endpoint URL      the EventBridge to publish events to, http only []; none if empty
   --event-delay-ms MS        how long after a mail its events happen [50]
+  --event-spread-ms MS       up to so much later each is published, out of order [0]
+  --events-twice BOOL        each event is published twice [false]
 
 Control:
 

@@ -30,11 +30,19 @@ pub enum Operation {
     ListConfigurationSets,
     /// Its sending switch.
     PutConfigurationSetSendingOptions,
+    /// A page of the suppression list.
+    ListSuppressedDestinations,
+    /// Why and since when an address is on it.
+    GetSuppressedDestination,
+    /// Puts an address on it.
+    PutSuppressedDestination,
+    /// Takes it off.
+    DeleteSuppressedDestination,
 }
 
 impl Operation {
     /// How many there are.
-    pub const COUNT: usize = 8;
+    pub const COUNT: usize = 12;
 
     /// Whether it is the default, which faults leave out; by reference for serde.
     #[must_use]
@@ -263,7 +271,7 @@ mod tests {
     #[test]
     fn all_operations_have_their_own_place() {
         assert_eq!(Operation::SendEmail.index(), 0);
-        let last = Operation::PutConfigurationSetSendingOptions;
+        let last = Operation::DeleteSuppressedDestination;
         assert_eq!(last.index() + 1, Operation::COUNT);
     }
 }

@@ -20,6 +20,8 @@ pub enum ErrorKind {
     BadRequest,
     /// The simulator itself failed.
     InternalFailure,
+    /// The token names no page of a list, or does no longer.
+    InvalidNextToken,
     /// A quota was reached.
     LimitExceeded,
     /// The named thing does not exist.
@@ -46,6 +48,7 @@ impl ErrorKind {
             Self::AlreadyExists => "AlreadyExistsException",
             Self::BadRequest => "BadRequestException",
             Self::InternalFailure => "InternalFailure",
+            Self::InvalidNextToken => "InvalidNextTokenException",
             Self::LimitExceeded => "LimitExceededException",
             Self::NotFound => "NotFoundException",
             Self::SendingPaused => "SendingPausedException",
@@ -67,6 +70,7 @@ impl ErrorKind {
             Self::AccountSuspended
             | Self::AlreadyExists
             | Self::BadRequest
+            | Self::InvalidNextToken
             | Self::LimitExceeded
             | Self::SendingPaused
             | Self::Serialization

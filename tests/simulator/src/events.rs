@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 
 use crate::clock::Micros;
-use crate::request::{Addresses, Summary, mailbox};
+use crate::request::{Addresses, Summary, domain, mailbox};
+use crate::suppression::Reason;
 
 /// The account of every ARN here: the one that emulators of AWS take for theirs.
 const ACCOUNT: &str = "000000000000";
@@ -26,33 +27,78 @@ pub struct Event {
     pub detail: Value,
 }
 
+/// Here mailboxes do as their names say, and count and are suppressed as any other.
+const BOUNCES_DOMAIN: &str = "bounces.example";
+
 /// What becomes of a recipient.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
+pub enum Fate {
+    /// The mail arrives.
     Delivered,
+    /// It arrives late, and SES says so before.
+    Delayed,
+    /// There is no such mailbox.
     Bounced,
+    /// The mailbox is full: it may take mail another time.
+    SoftBounced,
+    /// On the list that SES keeps for all accounts.
+    GloballySuppressed,
+    /// On the account's own list.
+    Suppressed(Reason),
+    /// The mail arrives, and its reader complains.
     Complained,
+    /// SES refuses the whole mail.
     Rejected,
+    /// The template can't be filled in: no mail at all.
+    NotRendered,
 }
 
 impl Fate {
-    /// As the mailbox simulator has it. `reject@` is ours: SES rejects for a virus in the content.
-    fn of(address: &str) -> Self {
+    /// As the mailbox simulator has it (`reject@` is ours: SES rejects for a virus in the content), or the name at
+    /// `bounces.example`.
+    #[must_use]
+    pub fn of(address: &str) -> Self {
         match mailbox(address).as_deref() {
-            Some("bounce") => Self::Bounced,
-            Some("complaint") => Self::Complained,
-            Some("reject") => Self::Rejected,
-            _ => Self::Delivered,
+            Some("bounce") => return Self::Bounced,
+            Some("complaint") => return Self::Complained,
+            Some("suppressionlist") => return Self::GloballySuppressed,
+            Some("reject") => return Self::Rejected,
+            _ => {}
+        }
+        if !domain(address).is_some_and(|domain| domain.eq_ignore_ascii_case(BOUNCES_DOMAIN)) {
+            return Self::Delivered;
+        }
+        let name = address.to_ascii_lowercase();
+        let named = [
+            ("bounce", Self::Bounced),
+            ("complaint", Self::Complained),
+            ("softbounce", Self::SoftBounced),
+            ("delay", Self::Delayed),
+            ("renderfail", Self::NotRendered),
+        ];
+        let fate = named.iter().find(|(begin, _)| name.starts_with(begin));
+        fate.map_or(Self::Delivered, |(_, fate)| *fate)
+    }
+
+    /// Why SES puts the recipient on the account's suppression list, if it does.
+    #[must_use]
+    pub fn suppresses(self) -> Option<Reason> {
+        match self {
+            Self::Bounced => Some(Reason::Bounce),
+            Self::Complained => Some(Reason::Complaint),
+            _ => None,
         }
     }
 }
 
-/// The events of a mail that was accepted at `at` and whose events happen at `then`, in order.
+/// The events of a mail that was accepted at `at` and whose events happen at `then`, in order; `fates` are its recipients', in
+/// their order.
 /// Only a mail that names a configuration set has any.
 #[must_use]
 pub fn of(
     summary: &Summary,
     addresses: &Addresses,
+    fates: &[Fate],
     message_id: &str,
     at: Micros,
     then: Micros,
@@ -67,18 +113,32 @@ pub fn of(
         resource: arn("configuration-set", set),
         detail: json!({ "eventType": event_type, "mail": mail, own: object }),
     };
-    let with = |fates: &[Fate]| -> Vec<&str> {
-        let all = addresses.to.iter().map(String::as_str);
-        all.filter(|address| fates.contains(&Fate::of(address)))
-            .collect()
+    let with = |wanted: &[Fate]| -> Vec<&str> {
+        let all = addresses.to.iter().zip(fates);
+        let those = all.filter(|(_, fate)| wanted.contains(fate));
+        those.map(|(address, _)| address.as_str()).collect()
     };
 
+    if !with(&[Fate::NotRendered]).is_empty() {
+        let object = json!({
+            "errorMessage": "Attribute 'name' is not present in the rendering data.",
+            "templateName": "simulated",
+        });
+        let detail_type = "Email Rendering Failed";
+        return vec![event(detail_type, "Rendering Failure", "failure", object)];
+    }
     if !with(&[Fate::Rejected]).is_empty() {
         let object = json!({ "reason": "Bad content" });
         return vec![event("Email Rejected", "Reject", "reject", object)];
     }
     let mut events = vec![event("Email Sent", "Send", "send", json!({}))];
-    let delivered = with(&[Fate::Delivered, Fate::Complained]);
+    let delayed = with(&[Fate::Delayed]);
+    if !delayed.is_empty() {
+        let object = delay(&delayed, then);
+        let detail_type = "Email Delivery Delayed";
+        events.push(event(detail_type, "DeliveryDelay", "deliveryDelay", object));
+    }
+    let delivered = with(&[Fate::Delivered, Fate::Complained, Fate::Delayed]);
     if !delivered.is_empty() {
         let object = json!({
             "timestamp": timestamp(then),
@@ -89,43 +149,131 @@ pub fn of(
         });
         events.push(event("Email Delivered", "Delivery", "delivery", object));
     }
-    let bounced = with(&[Fate::Bounced]);
-    if !bounced.is_empty() {
-        let recipients = bounced.iter().map(|address| {
-            json!({
-                "emailAddress": address,
-                "action": "failed",
-                "status": "5.1.1",
-                "diagnosticCode": "smtp; 550 5.1.1 user unknown",
-            })
-        });
-        let object = json!({
-            "feedbackId": format!("{message_id}-bounce"),
-            "bounceType": "Permanent",
-            "bounceSubType": "General",
-            "bouncedRecipients": recipients.collect::<Vec<_>>(),
-            "timestamp": timestamp(then),
-            "reportingMTA": format!("dsn; {REPORTING_MTA}"),
-        });
-        events.push(event("Email Bounced", "Bounce", "bounce", object));
+    for kind in BOUNCES {
+        let bounced = with(&[kind.fate]);
+        if !bounced.is_empty() {
+            let object = bounce(&kind, &bounced, message_id, then);
+            events.push(event("Email Bounced", "Bounce", "bounce", object));
+        }
     }
-    let complained = with(&[Fate::Complained]);
-    if !complained.is_empty() {
-        let recipients = complained.iter();
-        let recipients = recipients.map(|address| json!({ "emailAddress": address }));
-        let object = json!({
-            "feedbackId": format!("{message_id}-complaint"),
-            "complaintSubType": null,
-            "complainedRecipients": recipients.collect::<Vec<_>>(),
-            "timestamp": timestamp(then),
-            "userAgent": "Amazon SES Mailbox Simulator",
-            "complaintFeedbackType": "abuse",
-            "arrivalDate": timestamp(then),
-        });
-        let detail_type = "Email Complaint Received";
-        events.push(event(detail_type, "Complaint", "complaint", object));
+    for (fate, subtype) in [
+        (Fate::Complained, None),
+        (Fate::Suppressed(Reason::Complaint), Some(ON_LIST)),
+    ] {
+        let complained = with(&[fate]);
+        if !complained.is_empty() {
+            let object = complaint(&complained, subtype, message_id, then);
+            let detail_type = "Email Complaint Received";
+            events.push(event(detail_type, "Complaint", "complaint", object));
+        }
     }
     events
+}
+
+/// SES's word for what it didn't try to deliver since the account's suppression list has the recipient.
+const ON_LIST: &str = "OnAccountSuppressionList";
+
+/// A way to bounce, in SES's words.
+struct BounceKind {
+    fate: Fate,
+    bounce_type: &'static str,
+    subtype: &'static str,
+    status: &'static str,
+    diagnosis: &'static str,
+}
+
+const BOUNCES: [BounceKind; 4] = [
+    BounceKind {
+        fate: Fate::Bounced,
+        bounce_type: "Permanent",
+        subtype: "General",
+        status: "5.1.1",
+        diagnosis: "smtp; 550 5.1.1 user unknown",
+    },
+    BounceKind {
+        fate: Fate::SoftBounced,
+        bounce_type: "Transient",
+        subtype: "MailboxFull",
+        status: "4.2.2",
+        diagnosis: "smtp; 452 4.2.2 mailbox full",
+    },
+    BounceKind {
+        fate: Fate::GloballySuppressed,
+        bounce_type: "Permanent",
+        subtype: "Suppressed",
+        status: "5.1.1",
+        diagnosis: "Amazon SES has suppressed sending to this address",
+    },
+    BounceKind {
+        fate: Fate::Suppressed(Reason::Bounce),
+        bounce_type: "Permanent",
+        subtype: ON_LIST,
+        status: "5.1.1",
+        diagnosis: "Amazon SES did not send the message to this address",
+    },
+];
+
+fn bounce(kind: &BounceKind, addresses: &[&str], message_id: &str, then: Micros) -> Value {
+    let recipients = addresses.iter().map(|address| {
+        json!({
+            "emailAddress": address,
+            "action": "failed",
+            "status": kind.status,
+            "diagnosticCode": kind.diagnosis,
+        })
+    });
+    let label = kind.subtype.to_ascii_lowercase();
+    let label = if kind.fate == Fate::Bounced {
+        "bounce"
+    } else {
+        &label
+    };
+    json!({
+        "feedbackId": format!("{message_id}-{label}"),
+        "bounceType": kind.bounce_type,
+        "bounceSubType": kind.subtype,
+        "bouncedRecipients": recipients.collect::<Vec<_>>(),
+        "timestamp": timestamp(then),
+        "reportingMTA": format!("dsn; {REPORTING_MTA}"),
+    })
+}
+
+fn complaint(addresses: &[&str], subtype: Option<&str>, message_id: &str, then: Micros) -> Value {
+    let recipients = addresses.iter();
+    let recipients = recipients.map(|address| json!({ "emailAddress": address }));
+    let label = if subtype.is_some() {
+        "complaint-listed"
+    } else {
+        "complaint"
+    };
+    json!({
+        "feedbackId": format!("{message_id}-{label}"),
+        "complaintSubType": subtype,
+        "complainedRecipients": recipients.collect::<Vec<_>>(),
+        "timestamp": timestamp(then),
+        "userAgent": "Amazon SES Mailbox Simulator",
+        "complaintFeedbackType": "abuse",
+        "arrivalDate": timestamp(then),
+    })
+}
+
+fn delay(addresses: &[&str], then: Micros) -> Value {
+    /// SES tries for 14 hours.
+    const TRIES_FOR: Micros = 14 * 3_600_000_000;
+    let recipients = addresses.iter().map(|address| {
+        json!({
+            "emailAddress": address,
+            "status": "4.4.1",
+            "diagnosticCode": "smtp; 421 4.4.1 unable to connect to remote host",
+        })
+    });
+    json!({
+        "timestamp": timestamp(then),
+        "delayType": "TransientCommunicationFailure",
+        "expirationTime": timestamp(then + TRIES_FOR),
+        "delayedRecipients": recipients.collect::<Vec<_>>(),
+        "reportingMTA": REPORTING_MTA,
+    })
 }
 
 /// The part that all events of a mail share.
@@ -195,7 +343,8 @@ mod tests {
             from: Some("shop@example.com".to_owned()),
             to: to.iter().map(|&address| address.to_owned()).collect(),
         };
-        of(&summary, &addresses, "0100-1", AT, THEN)
+        let fates: Vec<_> = to.iter().map(|address| Fate::of(address)).collect();
+        of(&summary, &addresses, &fates, "0100-1", AT, THEN)
     }
 
     fn types(to: &[&str]) -> Vec<&'static str> {
@@ -263,6 +412,57 @@ mod tests {
         for ordinary in ["bounce@example.com", "bouncer@simulator.amazonses.com"] {
             assert_eq!(types(&[ordinary]), ["Email Sent", "Email Delivered"]);
         }
+    }
+
+    #[test]
+    fn mailboxes_at_bounces_example_do_as_their_names_say() {
+        for (address, expected) in [
+            (
+                "bounce@bounces.example",
+                vec!["Email Sent", "Email Bounced"],
+            ),
+            (
+                "Bounce-17@Bounces.example",
+                vec!["Email Sent", "Email Bounced"],
+            ),
+            (
+                "softbounce@bounces.example",
+                vec!["Email Sent", "Email Bounced"],
+            ),
+            (
+                "complaint3@bounces.example",
+                vec!["Email Sent", "Email Delivered", "Email Complaint Received"],
+            ),
+            (
+                "delay@bounces.example",
+                vec!["Email Sent", "Email Delivery Delayed", "Email Delivered"],
+            ),
+            ("renderfail@bounces.example", vec!["Email Rendering Failed"]),
+            (
+                "anybody@bounces.example",
+                vec!["Email Sent", "Email Delivered"],
+            ),
+            (
+                "bounce@sub.bounces.example",
+                vec!["Email Sent", "Email Delivered"],
+            ),
+            (
+                "suppressionlist@simulator.amazonses.com",
+                vec!["Email Sent", "Email Bounced"],
+            ),
+        ] {
+            assert_eq!(types(&[address]), expected, "{address}");
+        }
+        let kind = |address: &str| {
+            let bounce = events(Some("s"), &[address])[1].detail["bounce"].clone();
+            ["bounceType", "bounceSubType"].map(|name| bounce[name].as_str().unwrap().to_owned())
+        };
+        assert_eq!(
+            kind("softbounce@bounces.example"),
+            ["Transient", "MailboxFull"]
+        );
+        let listed = "suppressionlist@simulator.amazonses.com";
+        assert_eq!(kind(listed), ["Permanent", "Suppressed"]);
     }
 
     #[test]

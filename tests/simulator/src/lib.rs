@@ -8,6 +8,7 @@
 //! * [`request`]: reads and checks a `SendEmail` body.
 //! * [`settings`]: what can be set.
 //! * [`faults`]: which requests fail on purpose.
+//! * [`suppression`]: whom SES lets nobody send to.
 //! * [`events`]: what SES publishes of a mail.
 //! * [`calls`]: the operations other than `SendEmail`, with their limit.
 //! * [`account`]: puts these together and decides what happens to a request.
@@ -36,6 +37,7 @@ mod publisher;
 pub mod record;
 pub mod request;
 pub mod settings;
+pub mod suppression;
 mod wire;
 
 use std::io;

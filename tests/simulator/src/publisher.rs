@@ -54,7 +54,7 @@ struct Inner {
     counts: Counts,
 }
 
-/// The events that wait, in order.
+/// The events that wait, by the time at which they may go.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     inner: Mutex<Inner>,
@@ -74,7 +74,11 @@ impl Queue {
             return;
         }
         inner.counts.waiting += events.len();
-        inner.events.extend(events);
+        for event in events {
+            // By time, and those of one time as they came.
+            let place = inner.events.partition_point(|other| other.at <= event.at);
+            inner.events.insert(place, event);
+        }
         drop(inner);
         self.more.notify_one();
     }
@@ -244,6 +248,16 @@ mod tests {
         assert_eq!(sizes, [10, 10, 4]);
         assert_eq!(queue.take_due(24), Err(Some(Duration::from_micros(1))));
         assert_eq!(queue.counts().waiting, 25, "none is published yet");
+    }
+
+    #[test]
+    fn what_is_due_first_goes_first() {
+        let queue = Queue::default();
+        queue.push(events([5, 2, 9]));
+        queue.push(events([1, 5]));
+        let due = queue.take_due(9).unwrap();
+        let times: Vec<_> = due.iter().map(|event| event.at).collect();
+        assert_eq!(times, [1, 2, 5, 5, 9]);
     }
 
     #[test]

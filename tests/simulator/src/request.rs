@@ -344,7 +344,7 @@ fn check_tag((name, value): (&str, &str)) -> Result<(), ApiError> {
 }
 
 /// The domain of `user@domain` or `Name <user@domain>`.
-fn domain(address: &str) -> Option<&str> {
+pub(crate) fn domain(address: &str) -> Option<&str> {
     let address = address.trim_end();
     let address = address.strip_suffix('>').unwrap_or(address);
     let (local, domain) = address.rsplit_once('@')?;

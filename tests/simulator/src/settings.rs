@@ -41,6 +41,10 @@ pub struct Settings {
     pub events_endpoint: String,
     /// How long after the arrival they happen, ms.
     pub event_delay_ms: f64,
+    /// The most that an event is late on top, ms: each draws, so that they come out of order.
+    pub event_spread_ms: f64,
+    /// Whether each event is published twice.
+    pub events_twice: bool,
 }
 
 impl Default for Settings {
@@ -60,6 +64,8 @@ impl Default for Settings {
             seed: 1,
             events_endpoint: String::new(),
             event_delay_ms: 50.0,
+            event_spread_ms: 0.0,
+            events_twice: false,
         }
     }
 }
@@ -212,6 +218,11 @@ impl Settings {
                 "milliseconds, 0 to 3600000",
                 assign(&mut self.event_delay_ms, read(value).filter(is_latency)),
             ),
+            "event_spread_ms" => (
+                "milliseconds, 0 to 3600000",
+                assign(&mut self.event_spread_ms, read(value).filter(is_latency)),
+            ),
+            "events_twice" => ("true or false", assign(&mut self.events_twice, read(value))),
             _ => return Err(SettingsError::Unknown(name.to_owned())),
         };
         set.ok_or_else(|| SettingsError::Value {
@@ -250,13 +261,14 @@ impl Settings {
 
     /// How long after the arrival events happen.
     #[must_use]
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "checked to be 0 to an hour"
-    )]
     pub fn event_delay(&self) -> Micros {
-        (self.event_delay_ms * 1000.0) as Micros
+        micros(self.event_delay_ms)
+    }
+
+    /// The most that an event is published later than that.
+    #[must_use]
+    pub fn event_spread(&self) -> Micros {
+        micros(self.event_spread_ms)
     }
 
     /// The latency these settings ask for.
@@ -267,6 +279,15 @@ impl Settings {
             p99_ms: self.latency_p99_ms,
         }
     }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "checked to be 0 to an hour"
+)]
+fn micros(milliseconds: f64) -> Micros {
+    (milliseconds * 1000.0) as Micros
 }
 
 fn assign<T>(place: &mut T, value: Option<T>) -> Option<()> {
@@ -312,7 +333,7 @@ mod tests {
             "sending_enabled": false, "production_access": false, "enforcement": "SHUTDOWN",
             "latency_median_ms": 5.0, "latency_p99_ms": 9.0, "seed": 7,
             "events_endpoint": "http://localhost:4566",
-            "event_delay_ms": 5.0,
+            "event_delay_ms": 5.0, "event_spread_ms": 7.0, "events_twice": true,
         });
         let settings = changed(&all).unwrap();
         assert_eq!(serde_json::to_value(&settings).unwrap(), all);
@@ -388,6 +409,11 @@ mod tests {
                 "events_endpoint: expected",
             ),
             (json!({"event_delay_ms": -1}), "event_delay_ms: expected"),
+            (json!({"event_spread_ms": -1}), "event_spread_ms: expected"),
+            (
+                json!({"events_twice": 2}),
+                "events_twice: expected true or false",
+            ),
             (
                 json!({"latency_median_ms": 300}),
                 "latency_p99_ms (250) must not be below latency_median_ms (300)",

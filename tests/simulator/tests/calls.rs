@@ -241,3 +241,79 @@ fn the_account_counts_what_others_sent() {
     assert_eq!(client.send(&mail(6)).error().0, 429);
     assert_eq!(client.send(&mail(5)).status, 200);
 }
+
+/// The list as clients see it; and no address on the record, in an error or in a token as it is.
+#[test]
+fn the_suppression_list_is_kept() {
+    const LIST: &str = "/v2/email/suppression/addresses";
+    let server = Server::start(&["--event-delay-ms", "0"]);
+    let mut client = server.connect();
+    let one = format!("{LIST}/bounce1%40bounces.example");
+    assert_eq!(
+        client.request("GET", &one, "").error(),
+        (404, "NotFoundException")
+    );
+    let mut bounces = mail(0);
+    bounces["Destination"]["ToAddresses"] = json!([
+        "bounce1@bounces.example",
+        "fine@example.com",
+        "bounce@simulator.amazonses.com"
+    ]);
+    assert_eq!(client.send(&bounces).status, 200);
+    let put = |address: &str, reason: &str| {
+        json!({"EmailAddress": address, "Reason": reason}).to_string()
+    };
+    let added = client.request("PUT", LIST, &put("Zoe@example.com", "COMPLAINT"));
+    assert_eq!(added.status, 200);
+    for body in [
+        put("zoe", "BOUNCE"),
+        put("zoe@example.com", "zoe@example.com"),
+    ] {
+        let refused = client.request("PUT", LIST, &body);
+        assert_eq!(refused.status, 400);
+        assert!(!refused.json().to_string().contains("zoe"));
+    }
+    let told = client.request("GET", &one, "").json()["SuppressedDestination"].clone();
+    assert_eq!(told["EmailAddress"], "bounce1@bounces.example");
+    assert_eq!(told["Reason"], "BOUNCE");
+    let since = told["LastUpdateTime"].as_f64().unwrap();
+    assert!(since > 1.7e9 && since < 1e10, "seconds: {since}");
+
+    let first = client
+        .request("GET", &format!("{LIST}?PageSize=1"), "")
+        .json();
+    let token = first["NextToken"].as_str().unwrap();
+    assert!(!token.contains("example"));
+    let last = client
+        .request("GET", &format!("{LIST}?NextToken={token}"), "")
+        .json();
+    assert_eq!(
+        last["SuppressedDestinationSummaries"][0]["EmailAddress"],
+        "zoe@example.com"
+    );
+    assert_eq!(last.get("NextToken"), None);
+    let stale = client.request("GET", &format!("{LIST}?NextToken=%21"), "");
+    assert_eq!(stale.error(), (400, "InvalidNextTokenException"));
+    assert_eq!(client.request("DELETE", &one, "").status, 200);
+    assert_eq!(
+        client.request("DELETE", &one, "").error(),
+        (404, "NotFoundException")
+    );
+    assert_eq!(
+        shown(&mut client),
+        [
+            "GetSuppressedDestination - refused NotFoundException",
+            "PutSuppressedDestination - done -",
+            "PutSuppressedDestination - refused BadRequestException",
+            "PutSuppressedDestination - refused SerializationException",
+            "GetSuppressedDestination - done -",
+            "ListSuppressedDestinations - done -",
+            "ListSuppressedDestinations - done -",
+            "ListSuppressedDestinations - refused InvalidNextTokenException",
+            "DeleteSuppressedDestination - done -",
+            "DeleteSuppressedDestination - refused NotFoundException",
+        ]
+    );
+    let all = client.request("GET", CALLS, "").json().to_string();
+    assert!(!all.contains("example"), "{all}");
+}

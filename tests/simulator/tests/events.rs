@@ -183,6 +183,24 @@ fn the_mailbox_simulator_decides_what_happens() {
 }
 
 #[test]
+fn events_are_published_twice_if_asked() {
+    let bus = Bus::start(Vec::new());
+    let flags = ["--events-twice", "true", "--event-spread-ms", "100"];
+    let server = start(&bus, &flags);
+    let mut client = server.connect();
+    client.send(&mail_to("bounce@bounces.example"));
+    let mut types: Vec<_> = bus
+        .events(4)
+        .iter()
+        .map(|event| event["DetailType"].as_str().unwrap().to_owned())
+        .collect();
+    types.sort();
+    let expected = ["Email Bounced", "Email Bounced", "Email Sent", "Email Sent"];
+    assert_eq!(types, expected);
+    assert_eq!(settled(&mut client)["published"], 4);
+}
+
+#[test]
 fn what_is_not_accepted_or_names_no_set_publishes_nothing() {
     let bus = Bus::start(Vec::new());
     let server = start(&bus, &["--daily", "1", "--event-delay-ms", "0"]);

@@ -2,6 +2,7 @@
 
 use quota_refresh::ports::{
     Account, CallError, Control, Durations, Kind, Mapping, Mappings, Page, Parameters, Sets,
+    Suppression, SuppressionPage,
 };
 use sendslot_domain::Millis;
 use sendslot_runtime::control;
@@ -316,4 +317,104 @@ async fn a_mean_is_taken_of_the_last_quarter_of_an_hour() {
     }
     let server = Server::that([points(&[])]).await;
     assert_eq!(server.aws().await.mean("stack-send").await, Ok(None));
+}
+
+#[tokio::test]
+async fn a_page_of_the_suppression_list_is_asked_for_and_read() {
+    let body = json!({
+        "NextToken": "p2",
+        "SuppressedDestinationSummaries": [
+            { "EmailAddress": "ann@example.com", "Reason": "BOUNCE", "LastUpdateTime": 1_790_000_000.5 },
+            { "EmailAddress": "bob@example.com", "Reason": "COMPLAINT", "LastUpdateTime": 1_790_000_001 },
+            { "EmailAddress": "eve@example.com", "Reason": "OTHER", "LastUpdateTime": 1_790_000_002 },
+        ],
+    });
+    let server = Server::that([
+        Does::json(&body.to_string()),
+        Does::json(r#"{"SuppressedDestinationSummaries":[],"NextToken":""}"#),
+        Does::json("{}"),
+    ])
+    .await;
+    let aws = server.aws().await;
+    let listed = [
+        ("ann@example.com", "BOUNCE"),
+        ("bob@example.com", "COMPLAINT"),
+        ("eve@example.com", "OTHER"),
+    ];
+    let page = aws
+        .suppressed(Some(1_790_000_000_999), Some("p 1".into()))
+        .await
+        .unwrap();
+    let own = listed.map(|(address, reason)| (address.to_owned(), reason.to_owned()));
+    assert_eq!(
+        (page.addresses.as_slice(), page.next.as_deref()),
+        (&own[..], Some("p2"))
+    );
+    assert!(!format!("{page:?}").contains('@'));
+    for _ in 0..2 {
+        assert_eq!(
+            aws.suppressed(None, None).await,
+            Ok(SuppressionPage::default())
+        );
+    }
+    let lines: Vec<_> = server
+        .asked()
+        .iter()
+        .map(|asked| asked.line.clone())
+        .collect();
+    let path = "GET /v2/email/suppression/addresses?";
+    let query = |line: &str| {
+        let query = line
+            .strip_prefix(path)
+            .unwrap()
+            .strip_suffix(" HTTP/1.1")
+            .unwrap();
+        let mut parts: Vec<_> = query.split('&').map(str::to_owned).collect();
+        parts.sort();
+        parts
+    };
+    assert_eq!(
+        query(&lines[0]),
+        [
+            "NextToken=p%201",
+            "PageSize=1000",
+            "StartDate=2026-09-21T14%3A13%3A20Z"
+        ]
+    );
+    assert_eq!(query(&lines[1]), ["PageSize=1000"]);
+}
+
+#[tokio::test]
+async fn a_suppression_list_that_is_not_told_says_why() {
+    for (does, code, kind) in [
+        (
+            Does::fail(400, "x-amzn-errortype: InvalidNextTokenException\r\n"),
+            "InvalidNextTokenException",
+            Kind::Other,
+        ),
+        (
+            Does::fail(400, "x-amzn-errortype: BadRequestException\r\n"),
+            "BadRequestException",
+            Kind::Other,
+        ),
+        (
+            Does::fail(429, TOO_MANY),
+            "TooManyRequestsException",
+            Kind::Busy,
+        ),
+        (Does::json("<html>"), "unreadable", Kind::Other),
+        (
+            Does::json(
+                r#"{"SuppressedDestinationSummaries":[{"EmailAddress":"ann@example.com","Reason":7}]}"#,
+            ),
+            "unreadable",
+            Kind::Other,
+        ),
+    ] {
+        let server = Server::that([does.clone()]).await;
+        let error = server.aws().await.suppressed(None, None).await.unwrap_err();
+        assert_eq!((error.code.as_str(), error.kind), (code, kind), "{does:?}");
+        assert!(!error.to_string().contains("example.com"), "{error}");
+        once(&server);
+    }
 }

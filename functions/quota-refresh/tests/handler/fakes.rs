@@ -13,7 +13,7 @@ use quota_refresh::{
     handler::Unanswered,
     ports::{
         Account, CallError, Control, Durations, Kind, Mapping, Mappings, Page, Parameters, Respond,
-        Sets,
+        Sets, Suppression, SuppressionPage,
     },
     settings::Scaling,
 };
@@ -36,6 +36,7 @@ pub(crate) enum Port {
     Parameters,
     Control,
     Sets,
+    Suppression,
     Durations,
     Mapping,
     Scale,
@@ -43,11 +44,12 @@ pub(crate) enum Port {
 }
 
 impl Port {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Account,
         Self::Parameters,
         Self::Control,
         Self::Sets,
+        Self::Suppression,
         Self::Durations,
         Self::Mapping,
         Self::Scale,
@@ -65,6 +67,10 @@ pub(crate) struct State {
     /// Answer by answer; the last again and again.
     pub(crate) control: Vec<Result<Vec<u8>, CallError>>,
     pub(crate) sets: BTreeMap<String, Result<Option<bool>, CallError>>,
+    /// Page by page; the last again and again.
+    pub(crate) suppressed: Vec<Result<SuppressionPage, CallError>>,
+    /// What each page was asked for by: since when, and the token.
+    pub(crate) walked: Vec<(Option<u64>, Option<String>)>,
     pub(crate) mean: Result<Option<Millis>, CallError>,
     pub(crate) mappings: BTreeMap<String, Result<Mapping, CallError>>,
     pub(crate) scale: Result<(), CallError>,
@@ -160,6 +166,8 @@ impl Default for World {
             pages: vec![Ok(page(&[("acme", r#"{"version":1}"#)], None))],
             control: vec![Ok(refreshed(&json!({})))],
             sets: BTreeMap::new(),
+            suppressed: vec![Ok(SuppressionPage::default())],
+            walked: Vec::new(),
             mean: Ok(None),
             mappings: BTreeMap::from([(PRIORITY.into(), mapping(10)), (BULK.into(), mapping(30))]),
             scale: Ok(()),
@@ -285,6 +293,22 @@ impl Sets for World {
     async fn sends(&self, set: &str) -> Result<Option<bool>, CallError> {
         self.called(Port::Sets).await;
         self.state().sets[set].clone()
+    }
+}
+
+impl Suppression for World {
+    async fn suppressed(
+        &self,
+        since_ms: Option<u64>,
+        token: Option<String>,
+    ) -> Result<SuppressionPage, CallError> {
+        self.state().walked.push((since_ms, token));
+        self.called(Port::Suppression).await;
+        let mut state = self.state();
+        if state.suppressed.len() > 1 {
+            return state.suppressed.remove(0);
+        }
+        state.suppressed[0].clone()
     }
 }
 

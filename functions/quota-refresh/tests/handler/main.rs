@@ -10,3 +10,4 @@ mod refresh;
 mod scaling;
 mod server;
 mod switches;
+mod walk;
