@@ -205,7 +205,10 @@ mod tests {
                 "content":{"raw":{"data":""}}}"#,
         );
         assert_eq!(mail.leave_out(&[3, 0, 9]), ["/to/0", "/bcc/0"]);
-        assert_eq!(mail.recipients().collect::<Vec<_>>(), ["c@x.org", "d@x.org"]);
+        assert_eq!(
+            mail.recipients().collect::<Vec<_>>(),
+            ["c@x.org", "d@x.org"]
+        );
         assert_eq!(mail.leave_out(&[]), [""; 0]);
     }
 
