@@ -26,11 +26,13 @@ impl Undone {
                 slot_only: false,
             }),
             // The bucket is its line: it asks anew later.
-            Booking::Wait(wait) => self.places.push(Ask {
+            Booking::Wait(wait) if ask.standing == Standing::New => self.places.push(Ask {
                 standing: Standing::Left { place: wait.place },
                 ..ask.clone()
             }),
-            Booking::UnknownTenant
+            // One that isn't new has no place to leave.
+            Booking::Wait(_)
+            | Booking::UnknownTenant
             | Booking::OverCap
             | Booking::Paused
             | Booking::Left

@@ -216,7 +216,9 @@ impl<'a, B: Book, Q: SendBatch, S: Parked> Releaser<'a, B, Q, S> {
             let (mails, looked) = self
                 .read(&keys[at..end], portion, look.now, &mut tally, deadline)
                 .await?;
-            self.send_on(mails, *reason, &mut tally, deadline).await?;
+            let standing = Standing::New; // as fast as there are slots, and behind all who wait
+            self.send_on(mails, *reason, standing, &mut tally, deadline)
+                .await?;
             let stays = |key: &ParkedKey| !tally.settled.contains(&key.to_string());
             if keys[at..at + looked].iter().any(stays) {
                 break; // some of these have to wait, and what is behind them likewise
@@ -345,6 +347,7 @@ impl<'a, B: Book, Q: SendBatch, S: Parked> Releaser<'a, B, Q, S> {
         &self,
         mails: Vec<Mail>,
         reason: Reason,
+        standing: Standing,
         tally: &mut Tally,
         deadline: Deadline,
     ) -> Result<(), Failure> {
@@ -355,7 +358,8 @@ impl<'a, B: Book, Q: SendBatch, S: Parked> Releaser<'a, B, Q, S> {
         let ByLane { priority, bulk } = by_lane;
         for (lane, mails) in [(Lane::Priority, priority), (Lane::Bulk, bulk)] {
             if !mails.is_empty() {
-                self.send_lane(lane, mails, reason, tally, deadline).await?;
+                self.send_lane(lane, mails, reason, standing, tally, deadline)
+                    .await?;
             }
         }
         Ok(())
@@ -366,10 +370,11 @@ impl<'a, B: Book, Q: SendBatch, S: Parked> Releaser<'a, B, Q, S> {
         lane: Lane,
         mails: Vec<Mail>,
         reason: Reason,
+        standing: Standing,
         tally: &mut Tally,
         deadline: Deadline,
     ) -> Result<(), Failure> {
-        let asks: Vec<Ask> = mails.iter().map(ask).collect();
+        let asks: Vec<Ask> = mails.iter().map(|mail| ask(mail, standing)).collect();
         let bookings = book(self.schedule, lane, &asks, deadline.book_by()).await?;
         let (mut undone, mut messages, mut on_their_way) =
             (Undone::default(), Vec::new(), Vec::new());
@@ -498,12 +503,11 @@ pub(crate) fn listed<T, E>(answer: Result<Result<T, String>, E>) -> Result<T, Fa
     }
 }
 
-/// It was booked before, but its slot is long gone: it asks as new mail does.
-fn ask(mail: &Mail) -> Ask {
+fn ask(mail: &Mail, standing: Standing) -> Ask {
     Ask {
         tenant: mail.envelope.tenant.clone(),
         cost: mail.envelope.mail.cost(),
-        standing: Standing::New,
+        standing,
     }
 }
 

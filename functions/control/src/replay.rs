@@ -20,7 +20,7 @@ use sendslot_runtime::{
     parking::{ParkedKey, Reason},
     queue::SendBatch,
 };
-use sendslot_schedule::Look;
+use sendslot_schedule::{Look, Standing};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::{
@@ -124,7 +124,9 @@ impl Line {
         self.ended |= tally.unknown;
         let waits = tally.wait > Millis(0);
         let has_more = tally.recipients < u64::from(given);
-        if !waits && has_more && looked >= self.window {
+        // What its queue doesn't take isn't settled: no reason to hurry.
+        let all_settled = looked >= self.window && tally.settled.len() >= looked;
+        if !waits && has_more && all_settled {
             self.not_before = Instant::now(); // it didn't get as far as its rate allows
         }
         self.window = if waits {
@@ -276,7 +278,9 @@ impl<B: Book, Q: SendBatch, S: Parked> Releaser<'_, B, Q, S> {
         };
         let keys = &line.keys[..line.keys.len().min(line.window)];
         let (mails, looked) = self.read(keys, portion, now, tally, deadline).await?;
-        self.send_on(mails, Reason::Paused, tally, deadline).await?;
+        // It isn't new mail: at its own rate it goes before all who wait, or a long backlog of others would hold it up for ever.
+        self.send_on(mails, Reason::Paused, Standing::Again, tally, deadline)
+            .await?;
         Ok(looked)
     }
 
