@@ -398,14 +398,21 @@ fn id(of: &[&str], parts: &[&str]) -> String {
 
 fn parse(text: &str) -> Result<Envelope, Unknown> {
     let reader = &mut serde_json::Deserializer::from_str(text);
-    serde_path_to_error::deserialize(reader).map_err(|error| {
-        let inner = error.inner();
+    let place = |error: &serde_json::Error| {
+        let (line, column) = (error.line(), error.column());
+        format!("line {line} column {column}")
+    };
+    let envelope = serde_path_to_error::deserialize(&mut *reader).map_err(|error| {
         // Not the error's own text: it shows what it found.
         Unknown::Unreadable(match error.path().to_string().as_str() {
-            "." => format!("line {} column {}", inner.line(), inner.column()),
+            "." => place(error.inner()),
             path => path.to_owned(),
         })
-    })
+    })?;
+    // Two events in one body are none: the second would be lost.
+    let end = reader.end();
+    end.map_err(|error| Unknown::Unreadable(place(&error)))?;
+    Ok(envelope)
 }
 
 #[derive(Deserialize)]

@@ -156,6 +156,23 @@ pub(crate) enum Failure {
     NoTime,
 }
 
+impl Outcome {
+    /// Whether something would be there twice, or a slot lost, if the request were handed in again.
+    const fn is_booked(&self) -> bool {
+        match self {
+            Self::Booked { .. }
+            | Self::Held { .. }
+            | Self::Unbooked { .. }
+            | Self::Waiting { .. }
+            | Self::Slot { .. }
+            | Self::Parked => true,
+            Self::RetryAfter { .. } | Self::Suppressed | Self::Refused(_) | Self::Failed(_) => {
+                false
+            }
+        }
+    }
+}
+
 impl From<Outcome> for Status {
     fn from(outcome: Outcome) -> Self {
         match outcome {
@@ -216,18 +233,24 @@ impl Answer {
 
     /// Tells what became of each; an error when nothing could be booked for any.
     pub(crate) fn direct(outcomes: Vec<(Ticket, Outcome)>) -> Result<Self, HandlerError> {
-        let mut results = Vec::with_capacity(outcomes.len());
-        for (ticket, outcome) in outcomes {
-            if let Outcome::Failed(Failure::Schedule(why)) = outcome {
-                return Err(HandlerError::Schedule(why));
-            }
-            results.push(DirectResult {
-                send_id: ticket.send_id,
-                status: outcome.into(),
-                suppressed: ticket.suppressed,
-            });
+        let not_booked = outcomes.iter().find_map(|(_, outcome)| match outcome {
+            Outcome::Failed(Failure::Schedule(why)) => Some(why),
+            _ => None,
+        });
+        // Where some were booked before the schedule failed, the others say so themselves.
+        if let Some(why) = not_booked
+            && !outcomes.iter().any(|(_, outcome)| outcome.is_booked())
+        {
+            return Err(HandlerError::Schedule(why.clone()));
         }
-        Ok(Self::Direct { results })
+        let results = outcomes.into_iter().map(|(ticket, outcome)| DirectResult {
+            send_id: ticket.send_id,
+            status: outcome.into(),
+            suppressed: ticket.suppressed,
+        });
+        Ok(Self::Direct {
+            results: results.collect(),
+        })
     }
 }
 

@@ -95,6 +95,15 @@ fn what_is_logged_is_a_code_and_never_an_address() {
 }
 
 #[test]
+fn a_body_of_two_events_is_none() {
+    let body = sent("tenant-1", "m-1");
+    assert!(Event::read(&format!("{body} \n"), NOW).is_ok());
+    let unknown = Event::read(&body.repeat(2), NOW).unwrap_err().to_string();
+    let column = format!("line 1 column {}", body.len() + 1);
+    assert!(unknown.contains(&column), "{unknown}");
+}
+
+#[test]
 fn events_differ_where_what_happened_differs_and_not_otherwise() {
     let delivered = |time: &str, to: &str| {
         let object = json!({"timestamp": time, "recipients": [to]});

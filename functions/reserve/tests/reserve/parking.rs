@@ -153,6 +153,31 @@ async fn who_is_suppressed_is_left_out_and_the_rest_takes_a_slot_for_fewer() {
     assert!(rig.on("bulk-intake").is_empty() && rig.on("bulk-intake-dlq").is_empty());
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_cant_be_booked_for_fewer_fails_alone() {
+    // The first booking takes all of the time.
+    let rig = Rig::new().suppressing(&[ACME[1]]);
+    let rig = rig.taking("book", Duration::from_secs(20));
+    let some = to("some", &[ACME[0], ACME[1]], &[], &[]);
+    let told = rig
+        .direct(&[body("whole").replace("bob@", "dan@"), some.clone()])
+        .await;
+    assert_eq!(told[0]["status"], "booked");
+    assert_eq!(told[1]["status"], "failed");
+    assert_eq!(told[1]["message"], "booking: no answer in time");
+    let sent = rig.sent(Lane::Bulk);
+    let ids: Vec<_> = sent.iter().map(|one| one.send_id.as_str()).collect();
+    assert_eq!(ids, ["whole"]);
+
+    // Where nothing else was booked, nothing was: the call fails as a whole.
+    let event = format!("{{\"messages\":[{some}]}}");
+    let error = rig.run(&event).await.expect_err("no time");
+    assert!(
+        error.to_string().starts_with("nothing was booked"),
+        "{error}"
+    );
+}
+
 #[tokio::test]
 async fn direct_callers_are_told_by_place_and_no_address_is_repeated() {
     let rig = Rig::new().suppressing(&[ACME[1], ACME[2]]);

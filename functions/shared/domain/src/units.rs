@@ -47,8 +47,9 @@ impl Moment {
 impl std::ops::Add<Millis> for Moment {
     type Output = Self;
 
+    /// So much later; the last moment there is, where that would be beyond it: moments come out of messages, too.
     fn add(self, rhs: Millis) -> Self {
-        Self(self.0 + rhs.0)
+        Self(self.0.saturating_add(rhs.0))
     }
 }
 
@@ -57,10 +58,10 @@ impl std::ops::Add<Millis> for Moment {
 pub struct Cell(pub u64);
 
 impl Cell {
-    /// The cell's first millisecond.
+    /// The cell's first millisecond; the last moment there is, for a cell beyond it.
     #[must_use]
     pub const fn start(self) -> Moment {
-        Moment(self.0 * 1000)
+        Moment(self.0.saturating_mul(1000))
     }
 }
 
@@ -278,6 +279,14 @@ mod tests {
 
     fn rate(text: &str) -> Rate {
         text.parse().unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    #[test]
+    fn moments_that_no_clock_shows_stay_the_last_ones() {
+        let last = Moment(u64::MAX);
+        assert_eq!(last + Millis(1), last);
+        assert_eq!(Cell(u64::MAX).start(), last);
+        assert_eq!(last.cell().start(), Moment(u64::MAX / 1000 * 1000));
     }
 
     #[test]
