@@ -16,12 +16,12 @@ RELEASE := $(shell date -u +%Y-%m-%dT%H:%M:%SZ)
 export SAM_CLI_TELEMETRY := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-all tools demo up down invoke test test-rust test-prove test-template test-stack test-chaos chaos lint fmt bench prove docs deploy tenant clean
+.PHONY: help setup setup-all tools demo up down invoke test test-rust test-prove test-template test-stack test-fuzz test-chaos chaos fuzz lint fmt bench prove docs deploy tenant clean
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
 	@echo
-	@echo "  knobs of demo and up: RATE HEADROOM GUARD BURST RESERVE SLICE MODEL TENANTS HORIZON; of demo: MAILS PRIORITY SKEW FILE; of chaos: QUICK CHAOS_SEED CHAOS_ROWS"
+	@echo "  knobs of demo and up: RATE HEADROOM GUARD BURST RESERVE SLICE MODEL TENANTS HORIZON; of demo: MAILS PRIORITY SKEW FILE; of chaos: QUICK CHAOS_SEED CHAOS_ROWS; of fuzz: INPUTS SEED FUNCTION"
 
 tools:
 	@command -v cargo >/dev/null || { echo "error: cargo is not there: install Rust, version 1.95 or newer" >&2; exit 1; }
@@ -45,13 +45,17 @@ down: ## end what `make up` started
 invoke: setup ## run one function: FUNCTION=reserve EVENT=events/reserve/batch.json
 	@$(LOCAL) invoke
 
-test: setup-all test-rust test-prove test-template test-chaos test-stack ## all tests: units, scripts against the model, handlers, template, stack, faults
+test: setup-all test-rust test-prove test-fuzz test-template test-chaos test-stack ## all tests: units, scripts against the model, handlers, random events, template, stack, faults
 
 test-rust: setup
 	SENDSLOT_VALKEY_SERVER="$$($(VALKEY_SERVER))" cargo test --workspace --quiet
 
 test-prove: setup
 	@$(MAKE) --no-print-directory prove QUICK=1
+
+# Always the same events, so that a test fails for what was changed.
+test-fuzz: setup
+	@$(MAKE) --no-print-directory fuzz INPUTS=2000 SEED=1 FUNCTION=
 
 test-template: setup-all
 	.venv/lint/bin/python -m pytest -q tests/template
@@ -86,6 +90,10 @@ prove: setup ## prove the schedule's figures in simulated time; QUICK=1 is short
 
 chaos: setup ## break Redis, the provider, SQS and the functions while mail is sent; QUICK=1 is shorter; writes out/chaos.json
 	@QUICK="$(QUICK)" $(STACK_PYTHON) -m tests.chaos
+
+fuzz: setup ## hand random events to every function, or to FUNCTION=send: INPUTS=1000000 SEED=1; a finding is written to out/fuzz
+	cargo build --quiet --workspace --bin fuzz
+	SENDSLOT_VALKEY_SERVER="$$($(VALKEY_SERVER))" "$(TARGET)/fuzz" --inputs $(or $(INPUTS),1000000) --seed $(or $(SEED),1) $(FUNCTION)
 
 docs: setup-all ## write what the docs take from the code: docs/outcomes.md, the README's parameters
 	SENDSLOT_WRITE_DOCS=1 cargo test --workspace --quiet --lib the_table_in_the_docs
