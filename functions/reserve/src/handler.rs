@@ -146,7 +146,7 @@ impl<B: Book + AskTenants, Q: SendBatch, S: Parking> Reserve<B, Q, S> {
         let mut leaving = ByLane::<Vec<Ask>>::default();
         let mut bags = ByLane::<Mailbag>::default();
         let mut firsts = Firsts::default();
-        let lanes = self.lanes(&batch).await;
+        let lanes = self.lanes(&batch, deadline).await;
         for (index, incoming) in batch.into_iter().enumerate() {
             let fresh = !incoming.put_back;
             let admitted = self.admit(&incoming, now, &lanes);
@@ -281,7 +281,7 @@ impl<B: Book + AskTenants, Q: SendBatch, S: Parking> Reserve<B, Q, S> {
     }
 
     /// The lanes of the tenants of those direct requests that name none. Nobody is asked where all have one, as those of a queue do.
-    async fn lanes(&self, batch: &[Incoming]) -> HashMap<TenantName, Lane> {
+    async fn lanes(&self, batch: &[Incoming], deadline: Deadline) -> HashMap<TenantName, Lane> {
         #[derive(Deserialize)]
         struct Head {
             tenant: String,
@@ -291,7 +291,7 @@ impl<B: Book + AskTenants, Q: SendBatch, S: Parking> Reserve<B, Q, S> {
         let heads = direct.filter_map(|incoming| serde_json::from_str::<Head>(&incoming.text).ok());
         let names = heads.filter(|head| head.lane.is_none());
         let names: Vec<TenantName> = names.filter_map(|head| head.tenant.parse().ok()).collect();
-        if names.is_empty() {
+        if names.is_empty() || deadline.is_near() {
             return HashMap::new();
         }
         let known = self.tenants.of(&self.schedule, names.iter()).await;

@@ -151,7 +151,10 @@ impl Tenants {
                     };
                     Some((name, (now, settings)))
                 });
-                return self.said().extend(told);
+                let mut said = self.said();
+                // Names that anybody makes up must not fill the memory. Those that are known stay, for when nobody can be asked.
+                said.retain(|_, (at, settings)| settings.is_some() || at.elapsed() < UNKNOWN_FOR);
+                return said.extend(told);
             }
             Ok(Ok(_)) => "an answer that doesn't fit".to_owned(),
             Ok(Err(error)) => error.to_string(),
