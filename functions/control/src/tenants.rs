@@ -262,6 +262,7 @@ fn told(form: &Form) -> Result<TenantSettings, Problem> {
         form.map(|form| limit(name, form, usual)).transpose()
     };
     Ok(TenantSettings {
+        shares_set: false, // that is for all of them to tell
         configuration_set,
         ses_tenant,
         lane,
@@ -491,9 +492,21 @@ impl Tenants {
 
     /// What the other functions must know of each, as JSON.
     pub(crate) fn by_name(&self) -> Vec<(TenantName, String)> {
+        let (mut all, mut shared) = (BTreeSet::new(), BTreeSet::new());
+        let sets = self.0.values();
+        for set in sets.filter_map(|(_, told)| told.configuration_set.as_deref()) {
+            if !all.insert(set) {
+                shared.insert(set);
+            }
+        }
         let tenants = self.0.iter();
         tenants
-            .filter_map(|(name, (_, told))| Some((name.clone(), told.to_json().ok()?)))
+            .filter_map(|(name, (_, told))| {
+                let mut told = told.clone();
+                let set = told.configuration_set.as_deref();
+                told.shares_set = set.is_some_and(|set| shared.contains(set));
+                Some((name.clone(), told.to_json().ok()?))
+            })
             .collect()
     }
 

@@ -285,6 +285,10 @@ impl<R: Events + Pauses + AskTenants, S: Switch> Feedback<R, S> {
         let Some(set) = set else {
             return paused;
         };
+        if settings.shares_set {
+            warn!(%tenant, configuration_set = set, "not switched off, as others send through it: redis alone has the pause");
+            return paused;
+        }
         let why = match timeout(SWITCH_TIMEOUT, self.switches.switch(set, false)).await {
             Ok(Ok(())) => return paused,
             Ok(Err(error)) => error.to_string(),

@@ -57,6 +57,7 @@ async fn a_parameter_goes_before_what_is_deployed_until_it_is_gone() {
     assert_eq!(set(&rig, "acme").await, Some(Some("own-set".into())));
     assert_eq!(numbers(&rig, "gamma").await, Some([1.0, 0.0, 0.0]));
     assert_eq!(set(&rig, "gamma").await, Some(None));
+    assert!(!rig.told("acme").await.unwrap().shares_set);
     assert_eq!(rig.booked("acme", 50).await, 10);
     assert_eq!(rig.booked("gamma", 50).await, 50);
 
@@ -123,6 +124,7 @@ async fn all_that_is_set_reaches_the_other_functions() {
     );
     let limit = |ppm, sent, events| Some(LimitSettings { ppm, sent, events });
     let expected = TenantSettings {
+        shares_set: false,
         configuration_set: Some("gamma-set".into()),
         ses_tenant: Some("Gamma_1-x".into()),
         lane: Some("priority".into()),
@@ -434,4 +436,18 @@ async fn a_deployment_without_tenants_says_so() {
     let answer = with(&mut rig, parameter("acme", json!({}))).await;
     assert_eq!(answer["warnings"], json!([]));
     assert_eq!(rig.booked("acme", 1).await, 1);
+}
+
+#[tokio::test]
+async fn whose_set_is_shared_is_told() {
+    let mut rig = Rig::new(&DEPLOYED).await;
+    let mut tenants = parameter("gamma", json!({ "configuration_set": "deployed-set" }));
+    add(
+        &mut tenants,
+        json!({ "name": "own", "settings": { "configuration_set": "own-set" } }),
+    );
+    with(&mut rig, tenants).await;
+    for (name, shares) in [("acme", true), ("gamma", true), ("own", false)] {
+        assert_eq!(rig.told(name).await.unwrap().shares_set, shares, "{name}");
+    }
 }

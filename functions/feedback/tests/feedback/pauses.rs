@@ -144,3 +144,20 @@ async fn a_switch_that_failed_leaves_the_pause_and_brings_nothing_back() {
         );
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_set_that_others_send_through_is_left_on() {
+    let rig = Rig::new();
+    let shared = r#"{"configuration_set":"tenant-1-set","shares_set":true}"#;
+    rig.fake
+        .world()
+        .tenants
+        .insert("tenant-1", shared.to_owned());
+    rig.had("tenant-1", 198, 19, 0);
+    let handled = rig.run(&[bad("tenant-1", "a")]).await;
+    assert_eq!(
+        (handled.count("TenantsPaused"), handled.count("NotSwitched")),
+        (1, 0)
+    );
+    assert!(rig.fake.world().switched.is_empty());
+}

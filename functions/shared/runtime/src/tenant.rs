@@ -17,6 +17,9 @@ pub struct TenantSettings {
     /// The SES configuration set its mail goes through; nothing is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub configuration_set: Option<String>,
+    /// Whether other tenants' mail goes through it, too: then it is not switched off for one of them.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub shares_set: bool,
     /// The SES tenant its mail belongs to; nothing is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ses_tenant: Option<String>,
@@ -165,6 +168,7 @@ mod tests {
         };
         let all = TenantSettings {
             configuration_set: Some("acme-set".to_owned()),
+            shares_set: true,
             ses_tenant: Some("acme".to_owned()),
             lane: Some("priority".to_owned()),
             uncertain: Some("park".to_owned()),
@@ -178,7 +182,7 @@ mod tests {
             },
         };
         let text = concat!(
-            r#"{"configuration_set":"acme-set","ses_tenant":"acme","lane":"priority","uncertain":"park","#,
+            r#"{"configuration_set":"acme-set","shares_set":true,"ses_tenant":"acme","lane":"priority","uncertain":"park","#,
             r#""list_unsubscribe":{"url":"https://acme.example/u/{send_id}","mailto":"u@acme.example"},"#,
             r#""thresholds":{"bounce_hour":{"ppm":1,"sent":2,"events":3}}}"#,
         );
