@@ -6,7 +6,10 @@ use sendslot_runtime::control::Failure;
 use sendslot_schedule::{Ask, Booking, ScheduleError, Standing, Unused};
 use tokio::time::{Instant, timeout_at};
 
-use crate::{handler::redis_failure, ports::Book};
+use crate::{
+    failure::{late, redis_failure},
+    ports::Book,
+};
 
 /// Bookings of a lane that came to nothing, as the schedule is told.
 #[derive(Default)]
@@ -88,13 +91,5 @@ pub(crate) async fn in_time<T>(
     match timeout_at(by, call).await {
         Ok(answer) => answer.map_err(redis_failure),
         Err(_) => Err(late("redis")),
-    }
-}
-
-/// A call that was given up.
-pub(crate) fn late(whose: &str) -> Failure {
-    Failure {
-        code: "timeout".to_owned(),
-        message: format!("no answer of {whose} in time: ask again"),
     }
 }

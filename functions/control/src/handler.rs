@@ -8,7 +8,7 @@ use sendslot_runtime::{
     queue::SendBatch,
     switch::Switch,
 };
-use sendslot_schedule::{Schedule, ScheduleError};
+use sendslot_schedule::Schedule;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -169,21 +169,6 @@ async fn soon<T: Serialize>(
 #[expect(clippy::cast_precision_loss, reason = "below 2^53")]
 const fn seconds(seconds: u64) -> f64 {
     seconds as f64
-}
-
-/// Why Redis didn't do it.
-#[expect(clippy::needless_pass_by_value, reason = "it is for `map_err`")]
-pub(crate) fn redis_failure(error: ScheduleError) -> Failure {
-    if error.is_unavailable() {
-        return Failure {
-            code: "redis_unavailable".to_owned(),
-            message: format!("{error}; ask again when redis can be reached"),
-        };
-    }
-    Failure {
-        code: "redis_failed".to_owned(),
-        message: error.to_string(),
-    }
 }
 
 fn answer(done: impl Serialize) -> Value {

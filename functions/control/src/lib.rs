@@ -30,10 +30,12 @@
 //! - `booking`, [`deadline`]: slots for it, and the time that there is.
 //! - [`ports`], [`bucket`]: what that needs from outside, and S3.
 //! - `status`: what there is, for people.
+//! - `failure`: why something wasn't done.
 
 mod booking;
 pub mod bucket;
 pub mod deadline;
+mod failure;
 pub mod handler;
 mod notes;
 mod numbers;

@@ -16,10 +16,9 @@ use sendslot_runtime::{
 use sendslot_schedule::{Look, Schedule};
 
 use crate::{
-    handler::redis_failure,
+    failure::{bad_field, redis_failure},
     notes::Notes,
     refresh::BLOCKED,
-    release::bad_field,
     replay, status,
     tenants::{self, Tenants},
 };

@@ -15,7 +15,7 @@ use sendslot_runtime::{
 use sendslot_schedule::{Look, Schedule, Seed};
 
 use crate::{
-    handler::redis_failure,
+    failure::redis_failure,
     notes::{self, Notes, Verified},
     numbers::{self, Numbers},
     status,

@@ -23,12 +23,13 @@ use sendslot_runtime::{
     parking::{ParkedKey, Reason},
     queue::{self, Message, NotSent, SendBatch},
 };
-use sendslot_schedule::{Ask, Booking, Look, Slot, Standing};
+use sendslot_schedule::{Ask, Booking, Slot, Standing};
 use tokio::time::timeout_at;
 
 use crate::{
-    booking::{self, Undone, book, in_time, late},
+    booking::{self, Undone, book, in_time},
     deadline::Deadline,
+    failure::{bad_field, bucket_failed, has_budget, listed},
     ports::{Book, Parked, ParkedMail, Removed},
     status,
 };
@@ -111,14 +112,6 @@ pub(crate) struct Mail {
     key: ParkedKey,
     tag: String,
     envelope: Envelope,
-}
-
-/// A request that can't be done as it is.
-pub(crate) fn bad_field(message: String) -> Failure {
-    Failure {
-        code: "bad_field".to_owned(),
-        message,
-    }
 }
 
 impl TryFrom<&Release> for Wanted {
@@ -473,33 +466,6 @@ fn tenant_paused(tenant: &TenantName) -> Failure {
     Failure {
         code: "tenant_paused".to_owned(),
         message: format!("tenant {tenant} may not send: resume it first"),
-    }
-}
-
-/// Nothing can be booked without a budget.
-pub(crate) fn has_budget(look: &Look) -> Result<(), Failure> {
-    if look.budget.contains_key("source") {
-        return Ok(());
-    }
-    Err(Failure {
-        code: "no_budget".to_owned(),
-        message: "redis holds no budget yet: ask again after the next refresh".to_owned(),
-    })
-}
-
-/// That the bucket can't be used.
-pub(crate) fn bucket_failed(error: impl std::fmt::Display) -> Failure {
-    Failure {
-        code: "bucket_failed".to_owned(),
-        message: format!("parked mail can't be had: {error}"),
-    }
-}
-
-/// What the bucket has answered in time.
-pub(crate) fn listed<T, E>(answer: Result<Result<T, String>, E>) -> Result<T, Failure> {
-    match answer {
-        Ok(answer) => answer.map_err(bucket_failed),
-        Err(_) => Err(late("S3")),
     }
 }
 

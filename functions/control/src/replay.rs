@@ -26,8 +26,9 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use crate::{
     booking::in_time,
     deadline::Deadline,
+    failure::{bad_field, has_budget, listed},
     ports::{Book, Parked},
-    release::{AT_ONCE, Portion, ROUND, Releaser, Tally, bad_field, has_budget, listed},
+    release::{AT_ONCE, Portion, ROUND, Releaser, Tally},
     status,
 };
 

@@ -15,7 +15,7 @@ use sendslot_runtime::{
 };
 use sendslot_schedule::{Counted, Look, Pause, Schedule};
 
-use crate::{handler::redis_failure, notes::Notes};
+use crate::{failure::redis_failure, notes::Notes};
 
 /// Of so many tenants at most it is told what the provider said of them.
 const MOST_TENANTS: usize = 1000;

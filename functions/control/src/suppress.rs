@@ -15,7 +15,7 @@ use sendslot_schedule::Schedule;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use crate::{handler::redis_failure, notes};
+use crate::{failure::redis_failure, notes};
 
 /// All of it is read so often.
 const WHOLE_EACH_MS: u64 = 24 * 3_600_000;
