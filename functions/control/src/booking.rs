@@ -39,6 +39,7 @@ impl Undone {
             | Booking::OverCap
             | Booking::Paused
             | Booking::Left
+            | Booking::Cancelled
             | Booking::Blocked(_) => {}
         }
     }

@@ -84,6 +84,10 @@ impl<Q: SendBatch, S: Parked, W: Switch> Control<Q, S, W> {
             Request::Status(_) => {
                 soon(status::status(&self.schedule, &self.settings.tenants)).await
             }
+            Request::Find(_) | Request::Cancel(_) | Request::Redrive(_) => Err(Failure {
+                code: "not_built".to_owned(),
+                message: "not built yet".to_owned(),
+            }),
         };
         let answer = answer.unwrap_or_else(|failure| {
             let Failure { code, message } = &failure;

@@ -448,7 +448,11 @@ fn has_no_slot(key: &ParkedKey, booking: &Booking, tally: &mut Tally) {
             tally.blocked = true;
         }
         Booking::Paused => tally.paused = true,
-        Booking::Slot(_) | Booking::UnknownTenant | Booking::OverCap | Booking::Left => {
+        Booking::Slot(_)
+        | Booking::UnknownTenant
+        | Booking::OverCap
+        | Booking::Left
+        | Booking::Cancelled => {
             tracing::error!(send_id = %key.send_id, tenant = %key.tenant, ?booking, "a parked mail gets no slot");
             tally.unknown |= *booking == Booking::UnknownTenant;
             let code = match booking {

@@ -31,6 +31,7 @@ pub(crate) async fn status(schedule: &Schedule, deployed: &[Deployed]) -> Result
                 redis: RedisState {
                     ok: false,
                     error: Some(error.to_string()),
+                    ..RedisState::default()
                 },
                 ..Status::default()
             });
@@ -48,7 +49,7 @@ pub(crate) async fn status(schedule: &Schedule, deployed: &[Deployed]) -> Result
     Ok(Status {
         redis: RedisState {
             ok: true,
-            error: None,
+            ..RedisState::default()
         },
         now_ms: look.now.0,
         budget: budget(&look),
@@ -65,6 +66,7 @@ pub(crate) async fn status(schedule: &Schedule, deployed: &[Deployed]) -> Result
         tenants,
         generation_ms: look.generation().map(|generation| generation.0),
         last_refresh: notes.last,
+        ..Status::default()
     })
 }
 
@@ -87,6 +89,7 @@ async fn counts(
                 sent_24h: day.sent,
                 bounced_24h: day.bounced,
                 complained_24h: day.complained,
+                ..TenantStatus::default()
             }
         }));
     }

@@ -42,6 +42,7 @@ impl Undone {
             | Booking::OverCap
             | Booking::Paused
             | Booking::Left
+            | Booking::Cancelled
             | Booking::Blocked(_) => {}
         }
     }

@@ -623,7 +623,7 @@ impl Desk<'_> {
                 envelope.suspect_since = incoming.suspect_since;
                 bag.aside.push(Aside { index, envelope });
             }
-            Booking::Left => {
+            Booking::Left | Booking::Cancelled => {
                 let failure = Failure::Schedule("it left its line and never asked to".to_owned());
                 done.push((index, Outcome::Failed(failure)));
             }

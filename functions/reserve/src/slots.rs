@@ -95,7 +95,7 @@ fn outcome(booking: &Booking, tenant: &TenantName) -> Outcome {
         Booking::UnknownTenant => Outcome::Refused(Refusal::UnknownTenant(tenant.clone())),
         Booking::Paused => Outcome::Refused(Refusal::Paused),
         Booking::OverCap => Outcome::Refused(Refusal::OverCap),
-        Booking::Left => {
+        Booking::Left | Booking::Cancelled => {
             let why = "it was in no line and left one".to_owned();
             Outcome::Failed(Failure::Schedule(why))
         }

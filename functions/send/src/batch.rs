@@ -718,6 +718,11 @@ where
                 };
                 return self.settled.push((message.record, fate));
             }
+            Booking::Cancelled => {
+                self.log(&message.envelope, "cancelled", None);
+                self.spare.extend(old);
+                return self.settled.push((message.record, Fate::Delete));
+            }
             // Not to [`Standing::Again`].
             Booking::Left => return self.settled.push((message.record, Fate::Keep)),
         };

@@ -13,6 +13,12 @@ use sendslot_domain::account::{self, Enforcement};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
+mod mail;
+
+pub use mail::{
+    Cancel, Cancelled, Find, Found, Happened, LeftMail, MOST_LISTED, Redrive, Redriven,
+};
+
 /// The most configuration sets that one answer names in [`Refreshed::verify`]: at one a second they are read within a minute.
 pub const MOST_TO_VERIFY: usize = 50;
 
@@ -34,6 +40,12 @@ pub enum Request {
     Suppress(Suppress),
     /// Say what there is. Answered by [`Status`].
     Status(Ask),
+    /// Say where a mail is. Answered by [`Found`].
+    Find(Find),
+    /// Don't send a mail. Answered by [`Cancelled`].
+    Cancel(Cancel),
+    /// Have dead-lettered or parked mail go again at a rate. Answered by [`Redriven`].
+    Redrive(Redrive),
 }
 
 /// A request that isn't one.
@@ -41,12 +53,12 @@ pub enum Request {
 pub enum RequestError {
     /// No JSON, or something that isn't an object with an `action`.
     #[error(
-        "not a request: {0}; give an object with \"action\": \"refresh\", \"pause\", \"resume\", \"replay\", \"release\", \"suppress\" or \"status\""
+        "not a request: {0}; give an object with \"action\": \"refresh\", \"pause\", \"resume\", \"replay\", \"release\", \"suppress\", \"status\", \"find\", \"cancel\" or \"redrive\""
     )]
     Shape(String),
     /// An action that isn't known.
     #[error(
-        "unknown action {0:?}: give \"refresh\", \"pause\", \"resume\", \"replay\", \"release\", \"suppress\" or \"status\""
+        "unknown action {0:?}: give \"refresh\", \"pause\", \"resume\", \"replay\", \"release\", \"suppress\", \"status\", \"find\", \"cancel\" or \"redrive\""
     )]
     Action(String),
     /// A field that is missing or of another type.
@@ -99,6 +111,9 @@ impl Request {
             "release" => read(&action, value).map(Self::Release),
             "suppress" => read(&action, value).map(Self::Suppress),
             "status" => read(&action, value).map(Self::Status),
+            "find" => read(&action, value).map(Self::Find),
+            "cancel" => read(&action, value).map(Self::Cancel),
+            "redrive" => read(&action, value).map(Self::Redrive),
             _ => Err(RequestError::Action(action)),
         }
     }
@@ -114,6 +129,9 @@ impl Request {
             Self::Release(_) => "release",
             Self::Suppress(_) => "suppress",
             Self::Status(_) => "status",
+            Self::Find(_) => "find",
+            Self::Cancel(_) => "cancel",
+            Self::Redrive(_) => "redrive",
         }
     }
 
@@ -128,6 +146,9 @@ impl Request {
             Self::Release(release) => &release.caller,
             Self::Suppress(suppress) => &suppress.caller,
             Self::Status(status) => &status.caller,
+            Self::Find(find) => &find.caller,
+            Self::Cancel(cancel) => &cancel.caller,
+            Self::Redrive(redrive) => &redrive.caller,
         };
         let caller = caller.as_deref().filter(|caller| !caller.is_empty());
         caller.unwrap_or("unknown")
@@ -369,7 +390,7 @@ impl<T: DeserializeOwned> Answer<T> {
 #[serde(default)]
 pub struct Failure {
     /// For programs: `bad_request`, `unknown_action`, `bad_field`, `unknown_tenant`, `unknown_set`, `tenant_paused`,
-    /// `set_not_switched`, `redis_unavailable`, `redis_failed`, `bucket_failed`, `no_budget`, `bad_budget`, `timeout`.
+    /// `set_not_switched`, `too_late`, `redis_unavailable`, `redis_failed`, `bucket_failed`, `queue_failed`, `no_budget`, `bad_budget`, `timeout`.
     pub code: String,
     /// For people: what is wrong, and what to do.
     pub message: String,
@@ -556,6 +577,10 @@ pub struct Status {
     pub budget: Option<BudgetStatus>,
     /// Recipients booked ahead.
     pub booked: Booked,
+    /// The same by minute, from this one on, as far as any are booked.
+    pub minutes: Vec<BookedMinute>,
+    /// Each lane.
+    pub lanes: Vec<LaneStatus>,
     /// Seconds until the first with nothing booked in it or after.
     pub booked_ahead_seconds: u64,
     /// Recipients that went through the schedule in the last 24 hours.
@@ -584,6 +609,73 @@ pub struct RedisState {
     pub ok: bool,
     /// Why not.
     pub error: Option<String>,
+    /// Its version.
+    pub version: Option<String>,
+    /// For how long it has been running, s.
+    pub uptime_seconds: Option<u64>,
+    /// Memory that it uses, bytes.
+    pub used_memory: Option<u64>,
+    /// Memory that it may use, bytes; nothing is without limit.
+    pub max_memory: Option<u64>,
+    /// What it does when that is used up: it must be `noeviction`.
+    pub eviction: Option<String>,
+}
+
+/// Recipients booked in one minute.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BookedMinute {
+    /// When it begins.
+    pub at_ms: u64,
+    /// With priority.
+    pub priority: u64,
+    /// In bulk.
+    pub bulk: u64,
+}
+
+/// What there is of one lane.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LaneStatus {
+    /// `priority` or `bulk`.
+    pub lane: String,
+    /// Recipients of all tenants, as in [`TenantLane`].
+    #[serde(flatten)]
+    pub all: TenantLane,
+    /// What its queues hold, messages: `intake`, `send`, `intake_dead`, `send_dead`. Missing where SQS didn't say.
+    pub queues: BTreeMap<String, QueueStatus>,
+}
+
+/// What a queue holds, as SQS estimates it: messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct QueueStatus {
+    /// They can be received.
+    pub visible: u64,
+    /// They can't yet: they wait for their slot, or for their turn.
+    pub delayed: u64,
+    /// A function has them.
+    pub in_flight: u64,
+}
+
+/// What there is of a lane, in all or of one tenant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TenantLane {
+    /// Recipients with a slot ahead.
+    pub booked: u64,
+    /// Recipients in line for one.
+    pub waiting: u64,
+    /// Recipients sent to in the last hour, to the quarter of an hour.
+    pub sent_1h: u64,
+    /// Recipients sent to in the last 24 hours, likewise.
+    pub sent_24h: u64,
+    /// Mails of which nobody knows yet whether they were sent, and that aren't parked.
+    pub uncertain: u64,
+    /// Mails that are parked, for whatever reason.
+    pub parked: u64,
+    /// Of these, as they may have been sent.
+    pub parked_uncertain: u64,
 }
 
 /// The budget, for people.
@@ -654,6 +746,14 @@ pub struct TenantStatus {
     pub bounced_24h: u64,
     /// Of these, complained.
     pub complained_24h: u64,
+    /// By lane: `priority` and `bulk`.
+    pub lanes: BTreeMap<String, TenantLane>,
+    /// Its configuration set, if it has one.
+    pub configuration_set: Option<String>,
+    /// Its weight among those that wait.
+    pub weight: u32,
+    /// Whether there was more parked mail than was counted.
+    pub more_parked: bool,
 }
 
 /// The last refresh.

@@ -1,7 +1,7 @@
 //! Booking slots, and giving them back.
 
 use sendslot_domain::{
-    Cell, Lane, Millis, Moment, TenantName,
+    Cell, Lane, Millis, Moment, SendId, TenantName,
     schedule::{Slot, Standing, Wait},
     suppression::AddressDigest,
 };
@@ -36,6 +36,8 @@ pub enum Booking {
     Paused,
     /// Nobody may send for so long, and nothing is booked meanwhile: ask so again.
     Blocked(Millis),
+    /// Somebody cancelled it, and nothing is booked for it: drop it.
+    Cancelled,
 }
 
 /// A booked slot that won't be used.
@@ -74,10 +76,27 @@ impl Schedule {
         asks: &[Ask],
         addresses: &[AddressDigest],
     ) -> Result<(Vec<Booking>, Vec<usize>), ScheduleError> {
+        self.book_mail(lane, asks, &[], addresses).await
+    }
+
+    /// As [`Schedule::book_for`], and notes in the same round trip what becomes of the mails with these send ids, one for each ask, for
+    /// [`Schedule::find`]. One that was cancelled is told so ([`Booking::Cancelled`]); nothing is booked for it. An ask without a send id
+    /// leaves no note; nor does any where `ids` is empty.
+    ///
+    /// # Errors
+    /// As [`Schedule::book`].
+    pub async fn book_mail(
+        &self,
+        lane: Lane,
+        asks: &[Ask],
+        ids: &[Option<SendId>],
+        addresses: &[AddressDigest],
+    ) -> Result<(Vec<Booking>, Vec<usize>), ScheduleError> {
         if asks.is_empty() {
             return Ok((Vec::new(), Vec::new()));
         }
         let runs: Vec<&[Ask]> = asks.chunk_by(alike).collect();
+        let traced = ids.len() == asks.len() && ids.iter().any(Option::is_some);
         let script = &self.scripts.book;
         let mut call = script.prepare();
         call.key(&self.keys.budget)
@@ -101,21 +120,41 @@ impl Schedule {
         }
         if let Some(digest) = &self.expects {
             call.arg(&**digest);
-        } else if !addresses.is_empty() {
+        } else if !addresses.is_empty() || traced {
             call.arg("");
         }
-        if !addresses.is_empty() {
+        if !addresses.is_empty() || traced {
             let digests: Vec<u8> = addresses.iter().flat_map(|digest| digest.0).collect();
             call.key(&self.keys.suppressed).arg(digests);
         }
+        if traced {
+            for (ask, id) in asks.iter().zip(ids) {
+                if let Some(id) = id {
+                    call.key(self.keys.trace(&ask.tenant, id));
+                }
+            }
+            let which: String = ids
+                .iter()
+                .map(|id| if id.is_some() { '1' } else { '0' })
+                .collect();
+            call.arg(which);
+        }
         let answer: Vec<i64> = Named::call(&call, &self.connection, &self.keys.budget).await?;
         let read = || {
-            let (bookings, suppressed) = if addresses.is_empty() {
-                (&answer[..], Vec::new())
-            } else {
-                split(&answer, addresses.len())?
-            };
-            Some((read(&runs, bookings)?, suppressed))
+            let mut bookings = &answer[..];
+            let mut cancelled = Vec::new();
+            let mut suppressed = Vec::new();
+            if traced {
+                (bookings, cancelled) = split(bookings, asks.len())?;
+            }
+            if !addresses.is_empty() {
+                (bookings, suppressed) = split(bookings, addresses.len())?;
+            }
+            let mut bookings = read(&runs, bookings)?;
+            for index in cancelled {
+                bookings[index] = Booking::Cancelled;
+            }
+            Some((bookings, suppressed))
         };
         read().ok_or_else(|| script.unreadable(&answer))
     }

@@ -2,7 +2,7 @@
 
 use redis::{FromRedisValue, Value};
 use sendslot_domain::{
-    Millis, Moment, SendId, TenantName,
+    Lane, Millis, Moment, SendId, TenantName,
     reputation::Counts,
     suppression::{AddressDigest, Cause},
 };
@@ -158,7 +158,23 @@ impl Schedule {
         beyond: i64,
         usually: f64,
     ) -> Result<u32, ScheduleError> {
-        self.draw_at(tenant, wanted, beyond, format!("={usually:.3}"))
+        self.draw_at(tenant.as_str(), wanted, beyond, format!("={usually:.3}"))
+            .await
+    }
+
+    /// As [`Schedule::draw`], of a lane's dead letters, at this rate from now on, recipients per second.
+    ///
+    /// # Errors
+    /// When Redis can't be reached.
+    pub async fn draw_dead(
+        &self,
+        lane: Lane,
+        wanted: u32,
+        beyond: i64,
+        rate: f64,
+    ) -> Result<u32, ScheduleError> {
+        // No tenant's name begins so.
+        self.draw_at(&format!("!{lane}"), wanted, beyond, format!("{rate:.3}"))
             .await
     }
 
@@ -167,7 +183,7 @@ impl Schedule {
     /// # Errors
     /// When Redis can't be reached.
     pub async fn set_replay(&self, tenant: &TenantName, rate: f64) -> Result<(), ScheduleError> {
-        let _given = self.draw_at(tenant, 0, 0, format!("{rate:.3}")).await?;
+        let _given = self.draw_at(tenant.as_str(), 0, 0, format!("{rate:.3}")).await?;
         Ok(())
     }
 
@@ -176,20 +192,20 @@ impl Schedule {
     /// # Errors
     /// When Redis can't be reached.
     pub async fn end_replay(&self, tenant: &TenantName) -> Result<(), ScheduleError> {
-        let _given = self.draw_at(tenant, 0, 0, String::new()).await?;
+        let _given = self.draw_at(tenant.as_str(), 0, 0, String::new()).await?;
         Ok(())
     }
 
     async fn draw_at(
         &self,
-        tenant: &TenantName,
+        whose: &str,
         wanted: u32,
         beyond: i64,
         rate: String,
     ) -> Result<u32, ScheduleError> {
         let mut call = self.scripts.draw.prepare();
         call.key(&self.keys.replays);
-        call.arg(tenant.as_str()).arg(wanted).arg(beyond).arg(rate);
+        call.arg(whose).arg(wanted).arg(beyond).arg(rate);
         Named::call(&call, &self.connection, &self.keys.budget).await
     }
 }

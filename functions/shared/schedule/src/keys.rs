@@ -17,6 +17,7 @@ pub struct Keys {
     pub(crate) tenants: String,
     pub(crate) suppressed: String,
     pub(crate) replays: String,
+    pub(crate) uncertain: String,
     ends: [String; 2],
     asked: [String; 2],
 }
@@ -40,6 +41,7 @@ impl Keys {
             tenants: key("tenants"),
             suppressed: key("suppressed"),
             replays: key("replays"),
+            uncertain: key("uncertain"),
             ends: Lane::ALL.map(|lane| key(&format!("ends:{lane}"))),
             asked: Lane::ALL.map(|lane| key(&format!("asked:{lane}"))),
             prefix,
@@ -75,6 +77,11 @@ impl Keys {
     #[must_use]
     pub fn claim(&self, tenant: &TenantName, send_id: &SendId) -> String {
         format!("{}claim:{tenant}:{send_id}", self.prefix)
+    }
+
+    /// What happened to one send id of a tenant.
+    pub(crate) fn trace(&self, tenant: &TenantName, send_id: &SendId) -> String {
+        format!("{}trace:{tenant}:{send_id}", self.prefix)
     }
 }
 

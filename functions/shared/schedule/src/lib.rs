@@ -19,6 +19,7 @@ mod login;
 mod look;
 mod script;
 mod seed;
+mod trace;
 #[cfg(feature = "testing")]
 pub mod testing;
 
@@ -29,6 +30,7 @@ pub use keys::Keys;
 pub use login::{Asked, Credentials, Login, NoCredentials};
 pub use look::{Look, Pause};
 pub use seed::Seed;
+pub use trace::{Cancelled, Found, Mark, Note, Step, What};
 pub use sendslot_domain::schedule::{Slot, Standing, Tenant, Wait};
 
 use connection::Link;

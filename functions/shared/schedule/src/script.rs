@@ -31,6 +31,9 @@ pub(crate) struct Scripts {
     pub(crate) suppress: Named,
     pub(crate) sweep: Named,
     pub(crate) draw: Named,
+    pub(crate) cancel: Named,
+    pub(crate) find: Named,
+    pub(crate) trace: Named,
 }
 
 impl Scripts {
@@ -60,6 +63,9 @@ impl Scripts {
             suppress: named("suppress", include_str!("lua/suppress.lua")),
             sweep: named("sweep", include_str!("lua/sweep.lua")),
             draw: named("draw", include_str!("lua/draw.lua")),
+            cancel: named("cancel", include_str!("lua/cancel.lua")),
+            find: named("find", include_str!("lua/find.lua")),
+            trace: named("trace", include_str!("lua/trace.lua")),
         }
     }
 }

@@ -3,9 +3,9 @@
 -- Guarantee: atomic; over any time no more are given than the rate allows and one second's worth, one at least, however many drive the
 -- replay. Of those given that didn't go, no more than that can go later at once.
 --
--- KEYS[1]  replays  hash  tenant -> "1|<recipients per second, behind "=" where none is set>|<how many may go>|<when that was so, ms>";
+-- KEYS[1]  replays  hash  tenant, or "!" and a lane for its dead letters -> "1|<recipients per second, behind "=" where none is set>|<how many may go>|<when that was so, ms>";
 --                         the first two as exact as they are: callers may come so often that each adds next to nothing
--- ARGV[1]  tenant
+-- ARGV[1]  tenant, or "!" and a lane
 -- ARGV[2]  recipients wanted
 -- ARGV[3]  recipients that went beyond those given before; below 0: that didn't go
 -- ARGV[4]  rate, recipients per second: from now on; "=<rate>": as long as none is set; "": nothing is left, the rate is forgotten
