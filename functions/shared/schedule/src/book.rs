@@ -97,7 +97,11 @@ impl Schedule {
         }
         let runs: Vec<&[Ask]> = asks.chunk_by(alike).collect();
         let traced = ids.len() == asks.len() && ids.iter().any(Option::is_some);
-        let script = &self.scripts.book;
+        let script = if traced {
+            &self.scripts.book_mail
+        } else {
+            &self.scripts.book
+        };
         let mut call = script.prepare();
         call.key(&self.keys.budget)
             .key(&self.keys.schedule)
@@ -120,41 +124,35 @@ impl Schedule {
         }
         if let Some(digest) = &self.expects {
             call.arg(&**digest);
-        } else if !addresses.is_empty() || traced {
+        } else if !addresses.is_empty() {
             call.arg("");
         }
-        if !addresses.is_empty() || traced {
+        if !addresses.is_empty() {
             let digests: Vec<u8> = addresses.iter().flat_map(|digest| digest.0).collect();
             call.key(&self.keys.suppressed).arg(digests);
         }
         if traced {
+            call.arg(5 + runs.len() + usize::from(!addresses.is_empty()));
+            let mut which = String::with_capacity(ids.len());
             for (ask, id) in asks.iter().zip(ids) {
+                which.push(if id.is_some() { '1' } else { '0' });
                 if let Some(id) = id {
                     call.key(self.keys.trace(&ask.tenant, id));
                 }
             }
-            let which: String = ids
-                .iter()
-                .map(|id| if id.is_some() { '1' } else { '0' })
-                .collect();
             call.arg(which);
         }
         let answer: Vec<i64> = Named::call(&call, &self.connection, &self.keys.budget).await?;
         let read = || {
-            let mut bookings = &answer[..];
-            let mut cancelled = Vec::new();
-            let mut suppressed = Vec::new();
+            let (mut rest, mut cancelled, mut suppressed) = (&answer[..], Vec::new(), Vec::new());
             if traced {
-                (bookings, cancelled) = split(bookings, asks.len())?;
+                (rest, cancelled) = split(rest, asks.len())?;
             }
             if !addresses.is_empty() {
-                (bookings, suppressed) = split(bookings, addresses.len())?;
+                (rest, suppressed) = split(rest, addresses.len())?;
             }
-            let mut bookings = read(&runs, bookings)?;
-            for index in cancelled {
-                bookings[index] = Booking::Cancelled;
-            }
-            Some((bookings, suppressed))
+            let booked = read(&without(&runs, &cancelled), rest)?;
+            Some((with(booked, asks.len(), &cancelled)?, suppressed))
         };
         read().ok_or_else(|| script.unreadable(&answer))
     }
@@ -226,6 +224,33 @@ impl Schedule {
 fn alike(a: &Ask, b: &Ask) -> bool {
     let has_place = matches!(a.standing, Standing::Waited { .. } | Standing::Left { .. });
     a == b && !has_place
+}
+
+/// The runs without these messages, by index; a run with none left is missing.
+fn without<'a>(runs: &[&'a [Ask]], cancelled: &[usize]) -> Vec<&'a [Ask]> {
+    let mut begin = 0;
+    let left = runs.iter().map(|run| {
+        let here = begin..begin + run.len();
+        begin = here.end;
+        let gone = cancelled.iter().filter(|index| here.contains(index));
+        &run[gone.count()..] // they are alike
+    });
+    left.filter(|run| !run.is_empty()).collect()
+}
+
+/// These bookings with those of the cancelled messages, so many in all.
+fn with(booked: Vec<Booking>, all: usize, cancelled: &[usize]) -> Option<Vec<Booking>> {
+    if booked.len() + cancelled.len() != all {
+        return None;
+    }
+    let (mut booked, mut cancelled) = (booked.into_iter(), cancelled.iter().peekable());
+    let booking = |index| {
+        if cancelled.next_if_eq(&&index).is_some() {
+            return Some(Booking::Cancelled);
+        }
+        booked.next()
+    };
+    (0..all).map(booking).collect()
 }
 
 /// A stretch of recipients in one cell, as book.lua answers it.

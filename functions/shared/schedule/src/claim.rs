@@ -113,6 +113,8 @@ pub enum Ended {
     Rejected,
     /// It expired first.
     Expired,
+    /// Somebody cancelled it, and gave its slot back.
+    Cancelled,
     /// In a way that this version doesn't know.
     Otherwise,
 }
@@ -188,7 +190,8 @@ impl Schedule {
             .key(&self.keys.guard)
             .key(&self.keys.schedule)
             .key(&self.keys.paused)
-            .key(&self.keys.throttled);
+            .key(&self.keys.throttled)
+            .key(&self.keys.uncertain);
         call.arg(owner)
             .arg(terms.lane.as_str())
             .arg(terms.lease.0)
@@ -224,13 +227,14 @@ impl Schedule {
         read(asks.len(), &answer).ok_or_else(|| script.unreadable(&answer))
     }
 
-    /// Ends claims of `owner`, in one round trip. A mark lives for `memory`: longer than any message.
+    /// Ends claims of `owner` on messages of this lane, in one round trip. A mark lives for `memory`: longer than any message.
     ///
     /// # Errors
     /// When Redis can't be reached.
     pub async fn commit(
         &self,
         owner: &str,
+        lane: Lane,
         memory: Millis,
         ends: &[End],
     ) -> Result<(), ScheduleError> {
@@ -238,17 +242,19 @@ impl Schedule {
             return Ok(());
         }
         let mut call = self.scripts.commit.prepare();
-        call.key(&self.keys.guard);
+        call.key(&self.keys.guard).key(&self.keys.uncertain);
         call.arg(owner).arg(memory.0);
         for end in ends {
-            call.key(self.keys.claim(&end.tenant, &end.send_id));
+            call.key(self.keys.claim(&end.tenant, &end.send_id))
+                .key(self.keys.sent(&end.tenant));
             call.arg(match end.how {
                 Ending::Sent => "sent",
                 Ending::Rejected => "rejected",
                 Ending::Uncertain => "uncertain",
                 Ending::Free => "free",
             })
-            .arg(end.cost);
+            .arg(end.cost)
+            .arg(lane.as_str());
         }
         let lost: usize = Named::call(&call, &self.connection, &self.keys.budget).await?;
         if lost > 0 {
@@ -305,6 +311,7 @@ fn read_one(now: Moment, answer: &Value) -> Option<Claim> {
                 "sent" => Ended::Sent,
                 "rejected" => Ended::Rejected,
                 "expired" => Ended::Expired,
+                "cancelled" => Ended::Cancelled,
                 _ => Ended::Otherwise,
             },
         ),

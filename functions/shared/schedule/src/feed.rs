@@ -95,6 +95,7 @@ impl Schedule {
             .arg(addresses)
             .arg(cause);
         }
+        call.key(&self.keys.uncertain);
         let answer: Vec<Vec<u64>> = Named::call(&call, &self.connection, &self.keys.budget).await?;
         if answer.len() != events.len() {
             return Err(script.unreadable(&answer));
@@ -183,7 +184,9 @@ impl Schedule {
     /// # Errors
     /// When Redis can't be reached.
     pub async fn set_replay(&self, tenant: &TenantName, rate: f64) -> Result<(), ScheduleError> {
-        let _given = self.draw_at(tenant.as_str(), 0, 0, format!("{rate:.3}")).await?;
+        let _given = self
+            .draw_at(tenant.as_str(), 0, 0, format!("{rate:.3}"))
+            .await?;
         Ok(())
     }
 

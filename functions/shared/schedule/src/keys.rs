@@ -79,6 +79,11 @@ impl Keys {
         format!("{}claim:{tenant}:{send_id}", self.prefix)
     }
 
+    /// How many recipients a tenant has sent to.
+    pub(crate) fn sent(&self, tenant: &TenantName) -> String {
+        format!("{}sent:{tenant}", self.prefix)
+    }
+
     /// What happened to one send id of a tenant.
     pub(crate) fn trace(&self, tenant: &TenantName, send_id: &SendId) -> String {
         format!("{}trace:{tenant}:{send_id}", self.prefix)

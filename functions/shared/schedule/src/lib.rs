@@ -19,9 +19,9 @@ mod login;
 mod look;
 mod script;
 mod seed;
-mod trace;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod trace;
 
 pub use book::{Ask, Booking, Unused};
 pub use claim::{Claim, ClaimAsk, End, Ended, Ending, Purpose, Terms};
@@ -30,8 +30,8 @@ pub use keys::Keys;
 pub use login::{Asked, Credentials, Login, NoCredentials};
 pub use look::{Look, Pause};
 pub use seed::Seed;
-pub use trace::{Cancelled, Found, Mark, Note, Step, What};
 pub use sendslot_domain::schedule::{Slot, Standing, Tenant, Wait};
+pub use trace::{Cancelled, Found, Health, Mark, Note, Standings, Step, What};
 
 use connection::Link;
 use script::Scripts;

@@ -21,6 +21,8 @@ pub struct Look {
     pub sent: BTreeMap<u64, i64>,
     /// Recipients booked ahead, by lane in the order of [`sendslot_domain::Lane::ALL`].
     pub booked: [u64; 2],
+    /// The same by minute since the epoch.
+    pub booked_in: BTreeMap<u64, [u64; 2]>,
     /// The first second with nothing booked in it or after.
     pub booked_until: Cell,
     /// Recipients refused as too many in the last 10 seconds.
@@ -178,6 +180,7 @@ fn read(answer: &[Value]) -> Option<Look> {
         budget,
         paused,
         account,
+        ahead,
     ] = answer
     else {
         return None;
@@ -186,10 +189,15 @@ fn read(answer: &[Value]) -> Option<Look> {
     let count = |value| Some(u64::try_from(number(value)?.max(0)).unwrap_or_default());
     let pairs = |value| BTreeMap::<String, String>::from_redis_value_ref(value).ok();
     let paused = pairs(paused)?;
+    let ahead = Vec::<u64>::from_redis_value_ref(ahead).ok()?;
+    let minutes = ahead.as_chunks::<3>().0.iter();
     Some(Look {
         now: Moment(count(now)?),
         sent: BTreeMap::from_redis_value_ref(sent).ok()?,
         booked: [count(priority)?, count(bulk)?],
+        booked_in: minutes
+            .map(|[at, priority, bulk]| (*at, [*priority, *bulk]))
+            .collect(),
         booked_until: Cell(count(upto)?),
         refused: count(refused)?,
         budget: pairs(budget)?,

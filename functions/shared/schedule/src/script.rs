@@ -14,6 +14,7 @@ pub(crate) struct Named {
 pub(crate) struct Scripts {
     pub(crate) seed: Named,
     pub(crate) book: Named,
+    pub(crate) book_mail: Named,
     pub(crate) release: Named,
     pub(crate) pause: Named,
     pub(crate) resume: Named,
@@ -34,6 +35,7 @@ pub(crate) struct Scripts {
     pub(crate) cancel: Named,
     pub(crate) find: Named,
     pub(crate) trace: Named,
+    pub(crate) tally: Named,
 }
 
 impl Scripts {
@@ -46,6 +48,15 @@ impl Scripts {
         Self {
             seed: named("seed", include_str!("lua/seed.lua")),
             book: named("book", include_str!("lua/book.lua")),
+            book_mail: named(
+                "book_mail",
+                concat!(
+                    "local function book(KEYS, ARGV)\n",
+                    include_str!("lua/book.lua"),
+                    "\nend\n",
+                    include_str!("lua/book_mail.lua")
+                ),
+            ),
             release: named("release", include_str!("lua/release.lua")),
             pause: named("pause", include_str!("lua/pause.lua")),
             resume: named("resume", include_str!("lua/resume.lua")),
@@ -65,6 +76,7 @@ impl Scripts {
             draw: named("draw", include_str!("lua/draw.lua")),
             cancel: named("cancel", include_str!("lua/cancel.lua")),
             find: named("find", include_str!("lua/find.lua")),
+            tally: named("tally", include_str!("lua/tally.lua")),
             trace: named("trace", include_str!("lua/trace.lua")),
         }
     }

@@ -125,15 +125,107 @@ pub enum Cancelled {
     TooLate(Found),
 }
 
+/// What there is of a tenant in one lane.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Standings {
+    /// Recipients with a slot ahead.
+    pub booked: u64,
+    /// Recipients in line for one.
+    pub waiting: u64,
+    /// Recipients sent to in the last four quarters of an hour, the present one included. What a worker sent that died before it said so is missing.
+    pub sent_hour: u64,
+    /// The same of the last 96.
+    pub sent_day: u64,
+    /// Mails of which nobody knows whether they were sent, and that are neither parked nor dead-lettered.
+    pub uncertain: u64,
+}
+
+/// How Redis is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Health {
+    /// Its version.
+    pub version: Option<String>,
+    /// For how long it has been running, s.
+    pub uptime_seconds: Option<u64>,
+    /// Memory that it uses, bytes.
+    pub used_memory: Option<u64>,
+    /// Memory that it may use, bytes; nothing is without limit.
+    pub max_memory: Option<u64>,
+    /// What it does when that is used up.
+    pub eviction: Option<String>,
+}
+
 impl Schedule {
+    /// Says what there is of these tenants, by lane in the order of [`Lane::ALL`]. `memory` is how long a mark lives: longer than any message.
+    ///
+    /// # Errors
+    /// When Redis can't be reached.
+    pub async fn tally(
+        &self,
+        tenants: &[TenantName],
+        memory: Millis,
+    ) -> Result<Vec<[Standings; 2]>, ScheduleError> {
+        let script = &self.scripts.tally;
+        let mut call = script.prepare();
+        call.key(&self.keys.uncertain).arg(memory.0);
+        for tenant in tenants {
+            call.key(self.keys.tenant(tenant))
+                .key(self.keys.sent(tenant))
+                .arg(tenant.as_str());
+        }
+        let answer: Vec<Vec<u64>> = Named::call(&call, &self.connection, &self.keys.budget).await?;
+        let lane = |row: &[u64; 5]| {
+            let [booked, waiting, sent_hour, sent_day, uncertain] = *row;
+            Standings {
+                booked,
+                waiting,
+                sent_hour,
+                sent_day,
+                uncertain,
+            }
+        };
+        let rows = answer.iter().map(|row| match row.as_chunks::<5>() {
+            ([priority, bulk], []) => Some([lane(priority), lane(bulk)]),
+            _ => None,
+        });
+        rows.collect::<Option<Vec<_>>>()
+            .filter(|rows| rows.len() == tenants.len())
+            .ok_or_else(|| script.unreadable(&answer))
+    }
+
+    /// How Redis is, as it says itself; what it doesn't say is missing.
+    ///
+    /// # Errors
+    /// When Redis can't be reached, or doesn't tell this user.
+    pub async fn health(&self) -> Result<Health, ScheduleError> {
+        let mut link = self.connection.clone();
+        let mut command = redis::cmd("INFO");
+        let text: String = self
+            .connection
+            .bound(command.arg("server").arg("memory").query_async(&mut link))
+            .await
+            .map_err(ScheduleError::Redis)?;
+        let field = |names: &[&str]| {
+            let mut lines = text.lines().filter_map(|line| line.split_once(':'));
+            let found = lines.find(|(name, _)| names.contains(name));
+            found.map(|(_, value)| value.trim().to_owned())
+        };
+        let number = |name| field(&[name]).and_then(|value| value.parse().ok());
+        Ok(Health {
+            // Valkey tells Redis's version as well, for those who ask for it.
+            version: field(&["valkey_version"]).or_else(|| field(&["redis_version"])),
+            uptime_seconds: number("uptime_in_seconds"),
+            used_memory: number("used_memory"),
+            max_memory: number("maxmemory").filter(|most| *most > 0),
+            eviction: field(&["maxmemory_policy"]),
+        })
+    }
+
     /// Says what is known of these mails, one answer each, in one round trip.
     ///
     /// # Errors
     /// When Redis can't be reached.
-    pub async fn find(
-        &self,
-        mails: &[(TenantName, SendId)],
-    ) -> Result<Vec<Found>, ScheduleError> {
+    pub async fn find(&self, mails: &[(TenantName, SendId)]) -> Result<Vec<Found>, ScheduleError> {
         if mails.is_empty() {
             return Ok(Vec::new());
         }
@@ -163,9 +255,9 @@ impl Schedule {
                 .arg(note.lane.as_str())
                 .arg(note.cost);
             match &note.what {
-                What::Parked { first_seen, reason } => call
-                    .arg("parked")
-                    .arg(format!("{},{reason}", first_seen.0)),
+                What::Parked { first_seen, reason } => {
+                    call.arg("parked").arg(format!("{},{reason}", first_seen.0))
+                }
                 What::Dead { reason } => call.arg("dead").arg(reason),
                 What::Scheduled { until } => call.arg("scheduled").arg(until.0),
                 What::Waiting { until } => call.arg("waiting").arg(until.0),

@@ -17,15 +17,15 @@ use std::{
 
 use redis::{FromRedisValue, aio::MultiplexedConnection};
 use sendslot_domain::{
-    Budget, Cell, Lane, Millis, Moment, Rate, TenantName,
+    Budget, Cell, Lane, Millis, Moment, Rate, SendId, TenantName,
     budget::Settings,
     suppression::{AddressDigest, Cause},
     window::Caps,
 };
 use sendslot_schedule::{
     Ask, Asked, Booking, Claim, ClaimAsk, Credentials, End, Ending, Fed, Keys, Login,
-    NoCredentials, Purpose, Schedule, ScheduleError, Seed, Standing, Tenant, Terms, Told, Unused,
-    testing::PrivateServer,
+    NoCredentials, Note, Purpose, Schedule, ScheduleError, Seed, Standing, Tenant, Terms, Told,
+    Unused, What, testing::PrivateServer,
 };
 use tokio::net::{TcpListener, UnixStream};
 use tokio_rustls::{TlsAcceptor, rustls};
@@ -281,7 +281,10 @@ async fn every_script(schedule: &Schedule) {
         cost: 1,
     };
     let ends = [end("a", Ending::Sent), end("b", Ending::Free)];
-    schedule.commit("me", Millis(100_000), &ends).await.unwrap();
+    schedule
+        .commit("me", Lane::Bulk, Millis(100_000), &ends)
+        .await
+        .unwrap();
     schedule.slow(now(), 5).await.unwrap();
     schedule
         .pause(&tenant(), Some(Millis(60_000)), "test")
@@ -293,6 +296,40 @@ async fn every_script(schedule: &Schedule) {
     assert!(schedule.unblock(&["test"]).await.unwrap());
     schedule.look().await.unwrap();
     every_script_of_feedback(schedule).await;
+    every_script_of_operators(schedule).await;
+}
+
+async fn every_script_of_operators(schedule: &Schedule) {
+    let memory = Millis(100_000);
+    let ids = ["a", "x", "y"].map(|id| id.parse::<SendId>().unwrap());
+    let asks = vec![an_ask(tenant(), Standing::New); 2];
+    let traced = [Some(ids[1].clone()), None];
+    let booked = schedule.book_mail(Lane::Bulk, &asks, &traced, &[AddressDigest([7; 16])]);
+    booked.await.unwrap();
+    let note = Note {
+        tenant: tenant(),
+        send_id: ids[1].clone(),
+        lane: Lane::Bulk,
+        cost: 1,
+        what: What::Dead {
+            reason: "test".into(),
+        },
+    };
+    schedule.trace(&[note.clone(), note], memory).await.unwrap();
+    let mails = ids.clone().map(|id| (tenant(), id));
+    let found = schedule.find(&mails).await.unwrap();
+    assert!(
+        found[0].claim.is_some() && !found[1].steps.is_empty(),
+        "{found:?}"
+    );
+    schedule.cancel(&tenant(), &ids[1], memory).await.unwrap();
+    schedule.tally(&[tenant()], memory).await.unwrap();
+    schedule.draw_dead(Lane::Bulk, 1, 0, 5.0).await.unwrap();
+    let health = schedule.health().await.unwrap();
+    assert!(
+        health.version.is_some() && health.used_memory > Some(0),
+        "{health:?}"
+    );
 }
 
 async fn every_script_of_feedback(schedule: &Schedule) {

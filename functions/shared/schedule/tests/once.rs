@@ -211,7 +211,7 @@ impl World {
         };
         let schedule = &self.clocked.schedule;
         schedule
-            .commit(owner, Millis(1 << 40), &[end])
+            .commit(owner, Lane::Bulk, Millis(1 << 40), &[end])
             .await
             .unwrap();
     }

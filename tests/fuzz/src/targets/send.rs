@@ -5,15 +5,15 @@ use std::time::Duration;
 use aws_lambda_events::sqs::SqsEvent;
 use send::{
     Invocation, Sender,
-    ports::{Brakes, Claims, Outgoing, Provider, Reply, Slots, Visibility},
+    ports::{Brakes, Claims, Outgoing, Provider, Reply, Slots, Traces, Visibility},
 };
 use sendslot_domain::{
-    Lane, Millis, Moment, TenantName,
+    Lane, Millis, Moment, SendId, TenantName,
     outcome::{Next, Outcome, Tries},
 };
 use sendslot_runtime::{Queue, SendSettings};
 use sendslot_schedule::{
-    Ask, Booking, Claim, ClaimAsk, End, Ended, Purpose, ScheduleError, Terms, Unused,
+    Ask, Booking, Claim, ClaimAsk, End, Ended, Note, Purpose, ScheduleError, Terms, Unused,
 };
 use tokio::time::{Instant, sleep};
 
@@ -100,7 +100,7 @@ impl Claims for Shared {
         Ok(vec![go; asks.len()])
     }
 
-    async fn commit(&self, _: &str, _: Millis, ends: &[End]) -> Result<(), ScheduleError> {
+    async fn commit(&self, _: &str, _: Lane, _: Millis, ends: &[End]) -> Result<(), ScheduleError> {
         assert!(!ends.is_empty(), "a call for nothing");
         self.redis().await
     }
@@ -123,14 +123,27 @@ impl Brakes for Shared {
 }
 
 impl Slots for Shared {
-    async fn book(&self, _: Lane, asks: &[Ask]) -> Result<Vec<Booking>, ScheduleError> {
+    async fn book(
+        &self,
+        _: Lane,
+        asks: &[Ask],
+        ids: &[Option<SendId>],
+    ) -> Result<Vec<Booking>, ScheduleError> {
         assert!(!asks.is_empty(), "a call for nothing");
+        assert_eq!(asks.len(), ids.len());
         self.redis().await?;
         Ok(asks.iter().map(|ask| self.booking(ask)).collect())
     }
 
     async fn release(&self, _: Lane, unused: &[Unused]) -> Result<(), ScheduleError> {
         assert!(!unused.is_empty(), "a call for nothing");
+        self.redis().await
+    }
+}
+
+impl Traces for Shared {
+    async fn trace(&self, notes: &[Note], _: Millis) -> Result<(), ScheduleError> {
+        assert!(!notes.is_empty(), "a call for nothing");
         self.redis().await
     }
 }

@@ -17,8 +17,9 @@
 -- KEYS[3]      schedule             hash     as in book.lua: the cells say how many recipients others send in a second
 -- KEYS[4]      paused               hash     tenants that may not send, as pause.lua writes it
 -- KEYS[5]      throttled            hash     tenth of a second -> recipients refused in it, as slow.lua writes it
--- KEYS[5 + i]  claim of message i   string   "1|<state>|<ms>|<fingerprint>|<owner>": "claimed" until the lease's end, "uncertain" since,
---                                            or how it ended and when: "sent", "rejected", "expired"
+-- KEYS[6]      uncertain            hash     as in commit.lua: what is found to be so, a worker having died, is noted there
+-- KEYS[6 + i]  claim of message i   string   "1|<state>|<ms>|<fingerprint>|<owner>": "claimed" until the lease's end, "uncertain" since,
+--                                            or how it ended and when: "sent", "rejected", "expired", "cancelled"
 -- ARGV[1]      owner: who claims
 -- ARGV[2]      lane: "priority" or "bulk"
 -- ARGV[3]      lease, ms: how long the claim is alive
@@ -36,7 +37,7 @@
 --   { "later", ahead (ms) }       not claimed: the slot is still that far ahead, or, at 0, the guard has no grant in time
 --   { "held", left (ms) }         another claim is alive that long
 --   { "uncertain", age (ms) }     it may have been sent, so long ago
---   { "ended", how }              it was sent, was rejected or has expired: this is a copy of it
+--   { "ended", how }              it was sent, was rejected, has expired or was cancelled: this is a copy of it
 --   { "expired" }                 it was never sent and now never will be
 --   { "conflict" }                the send id was used for other content
 --   { "paused", left (ms) }       its tenant may not send, for so long; 0: until resumed
@@ -394,8 +395,8 @@ local resend_after = tonumber(ARGV[6])
 local renew = ARGV[7] == 'renew'
 local generation = tonumber(budget[5] or 0)
 local reply = { now }
-local count = #KEYS - 5
-local held = count > 0 and call('MGET', unpack(KEYS, 6)) or {}
+local count = #KEYS - 6
+local held = count > 0 and call('MGET', unpack(KEYS, 7)) or {}
 local paused = {}
 if call('EXISTS', KEYS[4]) == 1 then
   for i = 1, count do
@@ -421,7 +422,7 @@ local function write(key, state, at, fingerprint)
 end
 
 for i = 1, count do
-  local key, from = KEYS[5 + i], 7 * i
+  local key, from = KEYS[6 + i], 7 * i
   local slot, cost, fingerprint = tonumber(ARGV[from + 1]), tonumber(ARGV[from + 2]), ARGV[from + 3]
   local suspect, void, kind = tonumber(ARGV[from + 5]), ARGV[from + 6], ARGV[from + 7]
   local state, at, print, by
@@ -456,6 +457,10 @@ for i = 1, count do
     reply[i + 1] = { 'held', at - now }
   elseif age and not free then
     reply[i + 1] = { 'uncertain', age }
+    if state ~= 'uncertain' then
+      -- Its worker died, or Redis has lost what it knew of it.
+      call('HSET', KEYS[6], string.match(key, ':claim:(.+)$'), string.format('%.0f|', now - age) .. ARGV[2])
+    end
   elseif not free then
     reply[i + 1] = { 'ended', state }
   elseif kind == 'expired' then
@@ -471,6 +476,9 @@ for i = 1, count do
     local goes = grant(slot, cost, longest)
     if goes then
       granted = again and granted or granted + cost
+      if age then
+        call('HDEL', KEYS[6], string.match(key, ':claim:(.+)$'))
+      end
       write(key, 'claimed', now + lease, fingerprint)
       reply[i + 1] = { 'go', goes }
     else

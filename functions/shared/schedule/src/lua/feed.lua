@@ -12,6 +12,8 @@
 -- KEYS[3i]      counts:<tenant>    hash    "<what><minute>" and, in upper case, "<WHAT><quarter of an hour>" -> recipients: s sent, b bounced,
 --                                          c complained; "since": from when on (ms) mail is counted
 -- KEYS[3i + 1]  claim of the mail  string  as in claim.lua
+-- and last:
+-- KEYS[#KEYS]   uncertain          hash    as in commit.lua
 -- ARGV[1]       life of a mark, ms: longer than any message lives
 -- ARGV[2]       memory of an event, ms
 -- then five for each event: what it tells ("s", "b", "c", or "" for what isn't counted), recipients, when its mail was sent (ms),
@@ -53,15 +55,18 @@ local function sum_of(key)
 end
 
 local answer = {}
-for i = 1, (#KEYS - 1) / 3 do
+for i = 1, (#KEYS - 2) / 3 do
   local seen, counts, claim = KEYS[3 * i - 1], KEYS[3 * i], KEYS[3 * i + 1]
   local what, recipients, sent_at, addresses, why = unpack(ARGV, 5 * i - 2, 5 * i + 2)
   local is_new = call('SET', seen, '1', 'NX', 'PX', ARGV[2]) and true or false
   if is_new then
     if what == 's' then
       local held = call('MGET', claim)[1]
-      local fingerprint = held and string.match(held, '^1|%a+|%d+|([^|]*)|') or ''
-      call('SET', claim, string.format('1|sent|%.0f|%s|event', now, fingerprint), 'PX', ARGV[1])
+      local state, fingerprint = string.match(held or '', '^1|(%a+)|%d+|([^|]*)|')
+      call('SET', claim, string.format('1|sent|%.0f|%s|event', now, fingerprint or ''), 'PX', ARGV[1])
+      if state == 'uncertain' or state == 'claimed' then
+        call('HDEL', KEYS[#KEYS], string.match(claim, ':claim:(.+)$'))
+      end
     end
     if what ~= '' and tonumber(recipients) > 0 then
       local at = math.min(tonumber(sent_at), now)

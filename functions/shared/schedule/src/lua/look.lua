@@ -12,7 +12,8 @@
 --
 -- Returns { now (ms), { minute, recipients sent in it, … } (granted and not given back, slots only included; those of the last 24 hours
 -- and two minutes), recipients booked ahead by priority, by bulk, first second (s) with nothing booked in it or after, recipients refused as too many in the last
--- 10 seconds, { budget: field, value, … without what is packed }, { paused: tenant, value, … }, { account: field, value, … } }
+-- 10 seconds, { budget: field, value, … without what is packed }, { paused: tenant, value, … }, { account: field, value, … },
+-- { minute, recipients booked in it by priority, by bulk, … } }
 
 local floor, max, call = math.floor, math.max, redis.call
 local ALL, BULK, DAY = 17179869184, 131072, 1442 -- as in book.lua and claim.lua; the last in minutes
@@ -43,6 +44,7 @@ if #counted > 0 then
 end
 
 local priority, bulk, upto = 0, 0, second
+local minutes, ahead = {}, {}
 local cells = call('HGETALL', KEYS[2])
 for i = 1, #cells, 2 do
   local cell, held = tonumber(cells[i]), tonumber(cells[i + 1])
@@ -50,7 +52,10 @@ for i = 1, #cells, 2 do
     local rest = held % ALL
     local of_bulk = (rest - rest % BULK) / BULK
     bulk = bulk + of_bulk
-    priority = priority + (held - rest) / ALL - of_bulk
+    local of_priority = (held - rest) / ALL - of_bulk
+    priority = priority + of_priority
+    local of = minutes[floor(cell / 60)] or { 0, 0 }
+    minutes[floor(cell / 60)] = { of[1] + of_priority, of[2] + of_bulk }
     upto = max(upto, cell + 1)
   end
 end
@@ -71,4 +76,9 @@ for i = 1, #budget, 2 do
     words[#words + 1] = budget[i + 1]
   end
 end
-return { now, sent, priority, bulk, upto, refused, words, call('HGETALL', KEYS[4]), call('HGETALL', KEYS[6]) }
+for of, booked in pairs(minutes) do
+  ahead[#ahead + 1] = of
+  ahead[#ahead + 1] = booked[1]
+  ahead[#ahead + 1] = booked[2]
+end
+return { now, sent, priority, bulk, upto, refused, words, call('HGETALL', KEYS[4]), call('HGETALL', KEYS[6]), ahead }

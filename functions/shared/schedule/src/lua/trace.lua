@@ -16,7 +16,7 @@ local now = string.format('%.0f', time[1] * 1000 + floor(time[2] / 1000))
 for i = 1, #KEYS - 1 do
   local name, lane, cost, what, rest = unpack(ARGV, 5 * i - 3, 5 * i + 1)
   local steps = {}
-  for step in string.gmatch(string.match(call('GET', KEYS[1 + i]) or '', '^1|[^|]*|[^|]*|(.*)$') or '', '[^;]+') do
+  for step in string.gmatch(string.match(call('MGET', KEYS[1 + i])[1] or '', '^1|[^|]*|[^|]*|(.*)$') or '', '[^;]+') do
     steps[#steps + 1] = step
   end
   while #steps > KEPT do

@@ -25,17 +25,23 @@
 --                              booked, first cell there is, and of the look at the line: when it began (ms), how far the line
 --                              reached then and before whom nobody has asked since (recipients ever queued), when it last booked, how often the cells had
 --                              started anew, and recipients ever queued when its line was opened; "<lane><cell>": 2^20 × recipients booked in the cell + recipients that go
---                              in it; and windows of its own, as above
+--                              in it; windows of its own, as above; and "paused": until when (ms) it may not send, 0: until it is resumed,
+--                              as pause.lua writes it
+-- then, if addresses are asked for:
+-- KEYS[#KEYS]  suppressed  hash  as in feed.lua
 -- ARGV[1]  lane: "priority" or "bulk"
 -- then four for each run of alike messages: tenant, recipients of one message, number of messages,
 -- standing ("new", "again", "slot", a place in the line, or minus a place for one that leaves it; a message with a place
--- comes alone); and last, if the caller has to know, the digest that the budget is thought to have
+-- comes alone); then, if the caller has to know, the digest that the budget is thought to have; and behind that (or '', where he
+-- hasn't), if addresses are asked for, their digests, 16 bytes each, in one
 --
 -- Returns one flat list of integers: now (ms), ⌊L⌋ (recipients/s), cells looked at, then for each run -1,
--- where the tenant is unknown, -2, where a message costs more than a cap, or: messages booked, number of takes, number of
--- waits, the takes (cell (s), first turn, recipients, capacity of the cell), in order, and the waits (delay (ms), place (0:
+-- where the tenant is unknown, -3, where it is paused, -2, where a message costs more than a cap, or: messages booked, number of takes,
+-- number of waits, the takes (cell (s), first turn, recipients, capacity of the cell), in order, and the waits (delay (ms), place (0:
 -- the message keeps its standing), estimate (ms)) of the messages behind the booked ones.
 -- While nobody may send, nothing is booked; the list is then: now (ms), -1, how long that is yet (ms).
+-- If addresses are asked for, there follow those to whom nobody may send, each by how many were named before it, and their number; while
+-- nobody may send they aren't looked up, and it is 0. What is booked doesn't depend on them.
 -- Errors: NOBUDGET when Redis holds no budget, STALE when it has another digest.
 
 local floor, ceil, min, max, call, huge = math.floor, math.ceil, math.min, math.max, redis.call, math.huge
@@ -45,13 +51,16 @@ local ONE = 1024
 local SHORTEST_SLEEP, LONGEST_SLEEP, LONGEST_STANDSTILL, LONGEST_BLOCK = 1000, 900000, 5000, 960000
 local QUIET, NOTED, CHECKED, ENDED_AT_ONCE, ENDS_KNOWN = 1200000, 60000, 1000, 16, 8
 local SLICE_OPENS, SLICED_FROM, FARTHEST, GRANTED, PAST_CELLS, PASSES_AT_ONCE = 2, 4, 1000, 3, 3, 2
+local SUPPRESSED_FOR, DIGEST = 259200, 16 -- s, as in sweep.lua; bytes
 
 local lane = ARGV[1]
 local bulk_lane = lane == 'bulk'
 
 local budget
 local last = #ARGV - (#ARGV - 1) % 4 -- the end of the runs
-if #ARGV == 5 then
+local expected = ARGV[last + 1] ~= '' and ARGV[last + 1]
+local addresses = ARGV[last + 2]
+if last == 5 and not expected then
   budget = call('HMGET', KEYS[1], 'book', 'factor', 'tenant:' .. ARGV[2], 'blocked')
 else
   local wanted = { 'book', 'factor' }
@@ -65,7 +74,7 @@ end
 if not budget[1] then
   return redis.error_reply('NOBUDGET the budget is not set up')
 end
-if last < #ARGV and budget[#budget - 1] ~= ARGV[#ARGV] then
+if expected and budget[#budget - 1] ~= expected then
   return redis.error_reply('STALE the budget is another')
 end
 local num, den, share_num, share_den, reserve, largest_shared, horizon, slice_num, slice_den, hour_cap, hour_bulk_cap,
@@ -77,7 +86,7 @@ if blocked then
   local now = time[1] * 1000 + floor(time[2] / 1000)
   local left = tonumber(string.match(blocked, '^%d+')) - now
   if left > 0 and left <= LONGEST_BLOCK then
-    return { now, -1, left }
+    return { now, -1, left, addresses and 0 }
   end
 end
 local lane_rate = num / den
@@ -112,6 +121,26 @@ end
 
 local time = call('TIME')
 local now = time[1] * 1000 + floor(time[2] / 1000)
+local told = now -- as the clock has it, set back or not
+local suppressed -- of the addresses, those to whom nobody may send
+if addresses then
+  suppressed = {}
+  local names = {}
+  for at = 1, #addresses, DIGEST do
+    names[#names + 1] = string.sub(addresses, at, at + DIGEST - 1)
+  end
+  for from = 1, #names, 4000 do
+    local heard = call('HMGET', KEYS[#KEYS], unpack(names, from, min(from + 3999, #names)))
+    for i = 1, #heard do
+      local when = heard[i] and tonumber(string.sub(heard[i], 2))
+      -- Further ahead than it would stand, it was noted by a clock since set back.
+      if when and time[1] - when <= SUPPRESSED_FOR and when - time[1] <= SUPPRESSED_FOR then
+        suppressed[#suppressed + 1] = from + i - 2
+      end
+    end
+  end
+  suppressed[#suppressed + 1] = #suppressed
+end
 if now < clock - LONGEST_STANDSTILL then
   -- Set back: start anew, both lanes. What the windows hold stays.
   local fields, cells = call('HKEYS', KEYS[2]), {}
@@ -139,8 +168,9 @@ end
 -- letter what the rules below come to; whatever is special goes on there.
 local own = ARGV[2] -- the tenant whose account is read already
 local guess = max(frontier, now_cell)
-local first_found = call('HMGET', KEYS[6], lane, lane .. guess)
-if #ARGV == 5 and ARGV[5] == 'new' and weight == 0 and factor == ONE and num >= 2 * den and guess <= horizon_cell
+local first_found = call('HMGET', KEYS[6], lane, lane .. guess, 'paused')
+local till = tonumber(first_found[3] or 1) or 0 -- what can't be read stands until it is resumed
+if last == 5 and ARGV[5] == 'new' and (till > 0 and till <= told or till - told >= LONGEST_BLOCK) and weight == 0 and factor == ONE and num >= 2 * den and guess <= horizon_cell
   and state and clock <= now and first_cell >= now_cell - PAST_CELLS and budget[3] and first_found[1] then
   local own_weight, own_hour, own_day = 1, 0, 0
   if budget[3] ~= '' then
@@ -213,7 +243,11 @@ if #ARGV == 5 and ARGV[5] == 'new' and weight == 0 and factor == ONE and num >= 
       call('HSET', KEYS[6], lane .. guess, tonumber(first_found[2] or 0) + wanted * GOING + wanted, lane,
         pack_numbers('>dddddddddddd', queued, queued, tag, line_weight, asked, max(last, guess), first == 0 and guess or min(first, guess),
           since, reached, lowest, run, opened))
-      return { now, largest_shared, 1, count, 1, 0, guess, all, wanted, holds }
+      local answer = { now, largest_shared, 1, count, 1, 0, guess, all, wanted, holds }
+      for i = 1, suppressed and #suppressed or 0 do
+        answer[10 + i] = suppressed[i]
+      end
+      return answer
     end
   end
 end
@@ -291,6 +325,7 @@ local load_windows, windows_hold, count_in_windows, count_takes, save_windows, w
 local windows -- the budget's; nil for none
 
 local accounts = {} -- by tenant
+local pauses = {} -- by tenant, whether it may not send
 local slots_until, slots_in = 0, {} -- until when slots only are booked (ms), and by minute how many recipients
 
 local reply = { now, largest_shared, 0 }
@@ -520,10 +555,27 @@ for i = 2, last, 4 do
     end
   end
 
+  -- One that may not send is booked nothing; who leaves its line may leave.
+  local account, found = accounts[name], nil
+  local leaving = (tonumber(standing) or 0) < 0
+  if settings and not account and not leaving and pauses[name] == nil then
+    local key = KEYS[5 + (i + 2) / 4]
+    if capped then
+      found = call('HMGET', key, lane, 'hour', 'paused', 'day')
+    else
+      found = name == own and first_found or call('HMGET', key, lane, lane .. guess, 'paused')
+    end
+    local till = tonumber(found[3] or 1) or 0
+    pauses[name] = till == 0 or till > told and till - told < LONGEST_BLOCK
+  end
+
   if not settings then
     size = run + 1
     reply[size] = -1
-  elseif (tonumber(standing) or 0) >= 0 and (own_hour > 0 and cost > own_hour or own_day > 0 and cost > own_day
+  elseif pauses[name] and not leaving then
+    size = run + 1
+    reply[size] = -3
+  elseif not leaving and (own_hour > 0 and cost > own_hour or own_day > 0 and cost > own_day
     or hour_cap > 0 and cost > (bulk_lane and hour_bulk_cap or hour_cap)
     or day_cap > 0 and cost > (bulk_lane and day_bulk_cap or day_cap)) then
     size = run + 1
@@ -539,17 +591,15 @@ for i = 2, last, 4 do
   end
   local takes = size
   local booked, waiting = 0, 0
-  local account = accounts[name]
   if count > 0 and not account then
     local key = KEYS[5 + (i + 2) / 4]
     account = { key = key, queued = 0, served = 0, tag = 0, weight = 0, asked = 0, last = 0, first = 0,
       since = 0, reached = 0, lowest = 0, run = 0, opened = 0, cells = {}, guess = -1, taken_near = 0 }
-    local found
     if capped then
-      found = call('HMGET', key, lane, 'hour', 'day')
+      found = found or call('HMGET', key, lane, 'hour', 'paused', 'day')
     else
       account.guess = guess
-      found = name == own and first_found or call('HMGET', key, lane, lane .. guess)
+      found = found or name == own and first_found or call('HMGET', key, lane, lane .. guess)
       account.guessed = tonumber(found[2] or 0)
     end
     if found[1] then
@@ -570,7 +620,7 @@ for i = 2, last, 4 do
       account.run, account.first, account.last, account.guessed = restarts, 0, 0, 0
     end
     if capped then
-      account.windows = load_windows(key, { found[2], found[3] }, own_hour, own_hour, own_day, own_day)
+      account.windows = load_windows(key, { found[2], found[4] }, own_hour, own_hour, own_day, own_day)
     end
     accounts[name] = account
   end
@@ -740,9 +790,8 @@ for i = 2, last, 4 do
     -- Puts the tenant's place among the lines right, as things have changed since it was last seen.
     if account.weight > 0 then
       local quiet = now > account.asked + QUIET
-      if account.tag <= vtime then
-        account.weight, account.tag = 0, 0
-      elseif capped or quiet then
+      if account.tag <= vtime or capped or quiet then
+        -- One that ends as another does may still be there.
         if end_line(account.weight .. '|' .. name, account.tag) then
           see_next_end()
         end
@@ -1316,4 +1365,9 @@ for i = 4001, #args, 4000 do
   call('HSET', KEYS[2], unpack(args, i, min(i + 3999, #args)))
 end
 call('HSET', KEYS[2], 'state', state, unpack(args, 1, min(4000, #args)))
+if suppressed then
+  for i = 1, #suppressed do
+    reply[size + i] = suppressed[i]
+  end
+end
 return reply

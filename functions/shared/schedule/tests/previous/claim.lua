@@ -28,7 +28,7 @@
 -- ARGV[7]      "new", or "renew" to draw new grants for messages that the owner has claimed
 -- then seven for each message: slot (ms), recipients, fingerprint of its content, tenant, since when (ms) somebody may have
 -- claimed it before (-1: it is new; 0: it surely is uncertain), whose claims of it surely sent nothing (with commas between),
--- and "send", "resend" (also when uncertain, at once) or "expired" (not to be sent); and last, if the caller has to know, the
+-- and "send", "once" (never when uncertain, whatever ARGV[6] says), "resend" (also when uncertain, at once) or "expired" (not to be sent); and last, if the caller has to know, the
 -- digest that the budget is thought to have
 --
 -- Returns { now (ms), answer, … }, each answer one of

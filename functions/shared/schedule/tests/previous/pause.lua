@@ -6,7 +6,7 @@
 -- against `sendslot_domain::schedule::Schedule::pause`.
 --
 -- KEYS[1]  schedule  hash  as in book.lua
--- KEYS[2]  tenant    hash  as in book.lua
+-- KEYS[2]  tenant    hash  as in book.lua; its field "paused" says until when, too, where a booking reads it anyway
 -- KEYS[3]  ends      zset  of priority, as in book.lua     KEYS[4]  asked  zset  of priority
 -- KEYS[5]  ends      zset  of bulk                         KEYS[6]  asked  zset  of bulk
 -- KEYS[7]  paused    hash  tenant -> "1|<until, ms; 0: until resumed>|<since, ms>|<reason>"
@@ -24,11 +24,14 @@ local LINE, STATE = '>dddddddddddd', '>ddddddddddddddddddddddddd'
 local name, length = ARGV[1], tonumber(ARGV[2])
 local time = call('TIME')
 local now = time[1] * 1000 + floor(time[2] / 1000)
-if not string.find(call('HGET', KEYS[7], name) or '', '^1|0|') then
-  local till = length > 0 and now + length or 0
+local fields = call('HGETALL', KEYS[2])
+local till = length > 0 and now + length or 0
+if string.find(call('HGET', KEYS[7], name) or '', '^1|0|') then
+  till = 0
+else
   call('HSET', KEYS[7], name, string.format('1|%.0f|%.0f|%s', till, now, ARGV[3]))
 end
-local fields = call('HGETALL', KEYS[2])
+call('HSET', KEYS[2], 'paused', string.format('%.0f', till))
 local packed = call('HGET', KEYS[1], 'state')
 if not packed or #fields == 0 then
   return 0 -- nothing is booked
