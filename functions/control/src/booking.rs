@@ -1,7 +1,7 @@
 //! Slots for parked mail, and back to the schedule.
 
 use futures_util::future::join;
-use sendslot_domain::Lane;
+use sendslot_domain::{Lane, SendId};
 use sendslot_runtime::control::Failure;
 use sendslot_schedule::{Ask, Booking, ScheduleError, Standing, Unused};
 use tokio::time::{Instant, timeout_at};
@@ -50,9 +50,10 @@ pub(crate) async fn book(
     schedule: &impl Book,
     lane: Lane,
     asks: &[Ask],
+    ids: &[Option<SendId>],
     by: Instant,
 ) -> Result<Vec<Booking>, Failure> {
-    let answers = in_time(by, schedule.book(lane, asks)).await?;
+    let answers = in_time(by, schedule.book(lane, asks, ids)).await?;
     if answers.len() == asks.len() {
         return Ok(answers);
     }
@@ -75,7 +76,7 @@ pub(crate) async fn undo(schedule: &impl Book, lane: Lane, undone: &Undone, by: 
     };
     let leave = async {
         if !places.is_empty()
-            && let Err(error) = in_time(by, schedule.book(lane, places)).await
+            && let Err(error) = in_time(by, schedule.book(lane, places, &[])).await
         {
             // The line is too long until it is seen that nobody asks with them.
             tracing::error!(lane = lane.as_str(), places = places.len(), %error, "places not left");

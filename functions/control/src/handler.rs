@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use sendslot_runtime::{
     ControlSettings, Metrics,
-    control::{Answer, Failure, Refresh, Refreshed, Release, Replay, Request},
+    control::{
+        Answer, Cancel, Cancelled, Failure, Redrive, Refresh, Refreshed, Release, Replay, Request,
+    },
     queue::SendBatch,
     switch::Switch,
 };
@@ -14,24 +16,33 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use crate::{
-    deadline::Deadline, pauses::Pauses, ports::Parked, refresh, release::Releaser, status, suppress,
+    cancel::Canceller,
+    deadline::Deadline,
+    find,
+    pauses::Pauses,
+    ports::{DeadLetters, Depths, Parked, Schedules},
+    redrive::Redriver,
+    refresh,
+    release::Releaser,
+    status, suppress,
 };
 
 /// So much of a caller's name is logged, in characters.
 const LONGEST_CALLER: usize = 100;
-/// All but replay and release answer within so long: `quota-refresh` waits 12 s.
+/// All but replay, release and redrive answer within so long: `quota-refresh` waits 12 s.
 const SHORT: Duration = Duration::from_secs(10);
 
-/// The function: a schedule, the send queues, the bucket of parked mail, and SES's switches.
-pub struct Control<Q, S, W> {
+/// The function: a schedule, the queues, the bucket of parked mail, SES's switches, and what holds far-ahead mail.
+pub struct Control<Q, S, W, F> {
     pub(crate) schedule: Schedule,
     queues: Q,
     parked: S,
     switches: W,
+    schedules: F,
     pub(crate) settings: ControlSettings,
 }
 
-impl<Q: SendBatch, S: Parked, W: Switch> Control<Q, S, W> {
+impl<Q: SendBatch + Depths + DeadLetters, S: Parked, W: Switch, F: Schedules> Control<Q, S, W, F> {
     /// Works on these with these settings.
     #[must_use]
     pub const fn new(
@@ -39,6 +50,7 @@ impl<Q: SendBatch, S: Parked, W: Switch> Control<Q, S, W> {
         queues: Q,
         parked: S,
         switches: W,
+        schedules: F,
         settings: ControlSettings,
     ) -> Self {
         Self {
@@ -46,6 +58,7 @@ impl<Q: SendBatch, S: Parked, W: Switch> Control<Q, S, W> {
             queues,
             parked,
             switches,
+            schedules,
             settings,
         }
     }
@@ -82,12 +95,15 @@ impl<Q: SendBatch, S: Parked, W: Switch> Control<Q, S, W> {
                 soon(suppress::suppress(&self.schedule, asked, &caller)).await
             }
             Request::Status(_) => {
-                soon(status::status(&self.schedule, &self.settings.tenants)).await
+                let (queues, parked) = (&self.queues, &self.parked);
+                let status = status::status(&self.schedule, queues, parked, &self.settings);
+                Box::pin(soon(status)).await
             }
-            Request::Find(_) | Request::Cancel(_) | Request::Redrive(_) => Err(Failure {
-                code: "not_built".to_owned(),
-                message: "not built yet".to_owned(),
-            }),
+            Request::Find(asked) => soon(find::find(&self.schedule, &self.parked, asked)).await,
+            Request::Cancel(asked) => soon(self.cancel(asked, &caller, &mut metrics)).await,
+            Request::Redrive(asked) => {
+                Box::pin(self.redrive(asked, &caller, deadline, &mut metrics)).await
+            }
         };
         let answer = answer.unwrap_or_else(|failure| {
             let Failure { code, message } = &failure;
@@ -146,6 +162,48 @@ impl<Q: SendBatch, S: Parked, W: Switch> Control<Q, S, W> {
         let done = self.releaser().release(asked, deadline).await?;
         metrics.count("Replayed", done.released);
         metrics.count("Expired", done.expired);
+        Ok(answer(done))
+    }
+
+    async fn cancel(
+        &self,
+        asked: &Cancel,
+        caller: &str,
+        metrics: &mut Metrics,
+    ) -> Result<Cancelled, Failure> {
+        let canceller = Canceller {
+            schedule: &self.schedule,
+            parked: &self.parked,
+            schedules: &self.schedules,
+            max_message_age: self.settings.max_message_age,
+            caller,
+        };
+        let done = canceller.cancel(asked).await?;
+        metrics.count("Cancelled", 1);
+        Ok(done)
+    }
+
+    async fn redrive(
+        &self,
+        asked: &Redrive,
+        caller: &str,
+        deadline: Deadline,
+        metrics: &mut Metrics,
+    ) -> Result<Value, Failure> {
+        let redriver = Redriver {
+            schedule: &self.schedule,
+            queues: &self.queues,
+            parked: &self.parked,
+            settings: &self.settings,
+            caller,
+        };
+        let done = redriver.redrive(asked, deadline).await?;
+        if !asked.dry_run {
+            metrics.count(
+                "Redriven",
+                usize::try_from(done.redriven).unwrap_or(usize::MAX),
+            );
+        }
         Ok(answer(done))
     }
 

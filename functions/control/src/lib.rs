@@ -27,20 +27,27 @@
 //! - `pauses`: pause and resume, in Redis and at SES.
 //! - [`release`]: parked mail that an operator releases, and what it goes through.
 //! - [`replay`]: parked mail that goes again by itself, each tenant's at its rate.
+//! - `redrive`: dead-lettered mail, or parked, that an operator has go again at a rate.
 //! - `booking`, [`deadline`]: slots for it, and the time that there is.
-//! - [`ports`], [`bucket`]: what that needs from outside, and S3.
-//! - `status`: what there is, for people.
+//! - [`ports`], [`bucket`], `letters`, [`far_ahead`]: what that needs from outside; S3, SQS, and what holds far-ahead mail.
+//! - `status`: what there is, for people; `find`: where one mail is.
+//! - `cancel`: a mail is taken off its way.
 //! - `failure`: why something wasn't done.
 
 mod booking;
 pub mod bucket;
+mod cancel;
 pub mod deadline;
 mod failure;
+pub mod far_ahead;
+mod find;
 pub mod handler;
+mod letters;
 mod notes;
 mod numbers;
 mod pauses;
 pub mod ports;
+mod redrive;
 mod refresh;
 pub mod release;
 pub mod replay;

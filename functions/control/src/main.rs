@@ -5,7 +5,7 @@
 
 use std::time::SystemTime;
 
-use control::{Control, Deadline, bucket::Bucket};
+use control::{Control, Deadline, bucket::Bucket, far_ahead::FarAhead};
 use lambda_runtime::{Error, LambdaEvent, service_fn, tracing::Instrument};
 use sendslot_runtime::{ControlSettings, Metrics, aws, logs};
 use serde_json::value::RawValue;
@@ -21,7 +21,7 @@ async fn main() -> Result<(), Error> {
     let parked = Bucket::new((&config).into(), settings.parking_bucket.clone());
     let ses = aws_sdk_sesv2::Client::new(&config);
     let service = settings.service.clone();
-    let control = &Control::new(schedule, sqs, parked, ses, settings);
+    let control = &Control::new(schedule, sqs, parked, ses, FarAhead, settings);
     // As text: bad input is answered, not failed.
     lambda_runtime::run(service_fn(|event: LambdaEvent<Box<RawValue>>| {
         let span = logs::invocation(&service, &event.context);

@@ -77,7 +77,8 @@ pub(crate) struct Tally {
     pub(crate) expired: usize,
     /// They stay parked.
     pub(crate) refused: usize,
-    reasons: BTreeMap<&'static str, usize>,
+    /// Why.
+    pub(crate) reasons: BTreeMap<&'static str, usize>,
     /// The keys of all that needn't be looked at again: of these, and of what somebody else has taken.
     pub(crate) settled: HashSet<String>,
     /// When those that have to wait may ask again.
@@ -109,7 +110,7 @@ pub(crate) struct Portion {
 
 /// A mail out of the bucket.
 pub(crate) struct Mail {
-    key: ParkedKey,
+    pub(crate) key: ParkedKey,
     tag: String,
     envelope: Envelope,
 }
@@ -368,9 +369,14 @@ impl<'a, B: Book, Q: SendBatch, S: Parked> Releaser<'a, B, Q, S> {
         deadline: Deadline,
     ) -> Result<(), Failure> {
         let asks: Vec<Ask> = mails.iter().map(|mail| ask(mail, standing)).collect();
-        let bookings = book(self.schedule, lane, &asks, deadline.book_by()).await?;
+        let ids: Vec<_> = mails
+            .iter()
+            .map(|mail| Some(mail.key.send_id.clone()))
+            .collect();
+        let bookings = book(self.schedule, lane, &asks, &ids, deadline.book_by()).await?;
         let (mut undone, mut messages, mut on_their_way) =
             (Undone::default(), Vec::new(), Vec::new());
+        let mut cancelled = Vec::new();
         for ((mail, ask), booking) in mails.into_iter().zip(asks).zip(bookings) {
             let Mail { key, tag, envelope } = mail;
             if let Booking::Slot(slot) = &booking {
@@ -385,11 +391,19 @@ impl<'a, B: Book, Q: SendBatch, S: Parked> Releaser<'a, B, Q, S> {
                         tally.refuse(&key, "unwritable");
                     }
                 }
+            } else if booking == Booking::Cancelled {
+                let ParkedKey {
+                    send_id, tenant, ..
+                } = &key;
+                tracing::info!(%send_id, %tenant, %lane, outcome = "cancelled");
+                tally.settled.insert(key.to_string());
+                cancelled.push((key, tag));
             } else {
                 undone.add(&ask, &booking);
                 has_no_slot(&key, &booking, tally);
             }
         }
+        self.remove(&cancelled, deadline).await;
         let queue = self.send_queues.get(lane);
         let put = queue::send_all(self.queues, queue, &messages, deadline.put_by()).await;
         let mut gone = Vec::new();
@@ -466,7 +480,7 @@ fn has_no_slot(key: &ParkedKey, booking: &Booking, tally: &mut Tally) {
 }
 
 /// That a tenant's mail can't go.
-fn tenant_paused(tenant: &TenantName) -> Failure {
+pub(crate) fn tenant_paused(tenant: &TenantName) -> Failure {
     Failure {
         code: "tenant_paused".to_owned(),
         message: format!("tenant {tenant} may not send: resume it first"),

@@ -33,7 +33,7 @@ use crate::{
 };
 
 /// How long a replay goes on unless it is told otherwise, and at most: the next begins a minute after it did.
-const LONGEST: u64 = 50;
+pub(crate) const LONGEST: u64 = 50;
 /// From one part of a tenant's mail to the next.
 const PACE: Duration = Duration::from_secs(1);
 /// So often it is looked at who may send.

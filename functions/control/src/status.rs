@@ -1,30 +1,64 @@
-//! What there is, for people.
+//! What there is, for people: of Redis, of the queues and of the bucket.
+//!
+//! Redis is asked for numbers, not for messages; queues and bucket are asked beside it, and where one doesn't answer in time, what it would have
+//! said is missing and all else is told. Parked mail is counted in the bucket itself, up to some thousands of each tenant.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
+use futures_util::{StreamExt, future::join_all, stream};
 use sendslot_domain::{
-    Millis, Moment, Rate, TenantName,
+    Lane, Millis, Moment, Rate, TenantName,
     budget::FACTOR_ONE,
     reconcile::{BLOCK, block},
 };
 use sendslot_runtime::{
+    ControlSettings, Queue,
     control::{
-        Blocked, Booked, BudgetStatus, Failure, PausedTenant, RedisState, Status, TenantStatus,
+        Blocked, Booked, BookedMinute, BudgetStatus, Failure, LaneStatus, PausedTenant,
+        QueueStatus, RedisState, Status, TenantLane, TenantStatus,
     },
-    settings::Tenant as Deployed,
+    parking::Reason,
+    tenant::TenantSettings,
 };
-use sendslot_schedule::{Counted, Look, Pause, Schedule};
+use sendslot_schedule::{Counted, Health, Look, Pause, Schedule, Standings, Tenant};
+use serde_json::Value;
+use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::{failure::redis_failure, notes::Notes};
+use crate::{
+    failure::redis_failure,
+    notes::Notes,
+    ports::{Depths, Parked},
+};
 
-/// Of so many tenants at most it is told what the provider said of them.
+/// Of so many tenants at most it is told what there is.
 const MOST_TENANTS: usize = 1000;
 /// Of so many it is asked in one call.
 const AT_ONCE: usize = 200;
+/// So much parked mail is counted of each tenant.
+const MOST_PARKED: usize = 5000;
+/// So many tenants' parked mail is counted at a time.
+const COUNTS_AT_ONCE: usize = 8;
+/// Queues and bucket have answered within so long, or aren't told of.
+const ELSEWHERE: Duration = Duration::from_secs(5);
+/// How long marks live that are counted, beyond a message's own life.
+const MORE: Millis = Millis::from_secs(86_400);
 
 /// Looks. That Redis can't be used is an answer as well.
-pub(crate) async fn status(schedule: &Schedule, deployed: &[Deployed]) -> Result<Status, Failure> {
-    let look = match schedule.look().await {
+pub(crate) async fn status(
+    schedule: &Schedule,
+    queues: &impl Depths,
+    parked: &impl Parked,
+    settings: &ControlSettings,
+) -> Result<Status, Failure> {
+    let ((depths, parked), look) = tokio::join!(
+        async { tokio::join!(depths(queues, settings), count_parked(parked)) },
+        schedule.look()
+    );
+    let mut lanes: Vec<LaneStatus> = Lane::ALL.into_iter().zip(depths).map(lane_status).collect();
+    let look = match look {
         Ok(look) => look,
         Err(error) if error.is_unavailable() => {
             return Ok(Status {
@@ -33,6 +67,7 @@ pub(crate) async fn status(schedule: &Schedule, deployed: &[Deployed]) -> Result
                     error: Some(error.to_string()),
                     ..RedisState::default()
                 },
+                lanes,
                 ..Status::default()
             });
         }
@@ -42,18 +77,32 @@ pub(crate) async fn status(schedule: &Schedule, deployed: &[Deployed]) -> Result
     let told = notes.tenants.as_ref();
     let told = told.into_iter().flat_map(BTreeMap::keys);
     let told = told.filter_map(|name| name.parse().ok());
-    let known = deployed.iter().map(|tenant| tenant.name.clone());
-    let known: BTreeSet<TenantName> = known.chain(told).collect();
-    let tenants = counts(schedule, known).await?;
+    let known = settings.tenants.iter().map(|tenant| tenant.name.clone());
+    let known: BTreeSet<TenantName> = known.chain(told).chain(parked.keys().cloned()).collect();
+    let weights = settings.tenants.iter();
+    let weights = weights.map(|tenant| (tenant.name.to_string(), tenant.weight));
+    let mut weights: BTreeMap<String, u32> = weights.collect();
+    for (name, settings) in notes.tenants.iter().flatten() {
+        let weight = settings.get("weight").and_then(Value::as_u64);
+        let weight = weight.and_then(|weight| u32::try_from(weight).ok());
+        weights.insert(name.clone(), weight.unwrap_or(Tenant::default().weight));
+    }
+    let memory = Millis(settings.max_message_age.0 + MORE.0);
+    let tenants = tenants(schedule, known, &parked, &weights, memory).await?;
+    for lane in &mut lanes {
+        let own = tenants
+            .iter()
+            .filter_map(|tenant| tenant.lanes.get(&lane.lane));
+        own.for_each(|own| add(&mut lane.all, own));
+    }
     let [priority, bulk] = look.booked;
     Ok(Status {
-        redis: RedisState {
-            ok: true,
-            ..RedisState::default()
-        },
+        redis: health(schedule).await,
         now_ms: look.now.0,
         budget: budget(&look),
         booked: Booked { priority, bulk },
+        minutes: minutes(&look),
+        lanes,
         booked_ahead_seconds: ahead_seconds(&look),
         sent_24h: sent_24h(&look),
         unscheduled: notes.count.map_or(0, |count| count.unscheduled),
@@ -66,34 +115,204 @@ pub(crate) async fn status(schedule: &Schedule, deployed: &[Deployed]) -> Result
         tenants,
         generation_ms: look.generation().map(|generation| generation.0),
         last_refresh: notes.last,
-        ..Status::default()
     })
 }
 
-/// What the provider told of each of these tenants, as far as that is asked for.
-async fn counts(
+fn lane_status((lane, queues): (Lane, BTreeMap<String, QueueStatus>)) -> LaneStatus {
+    LaneStatus {
+        lane: lane.to_string(),
+        queues,
+        ..LaneStatus::default()
+    }
+}
+
+/// How Redis is. That it doesn't say so is no reason to say nothing.
+async fn health(schedule: &Schedule) -> RedisState {
+    let health = schedule.health().await.unwrap_or_else(|error| {
+        tracing::warn!(%error, "redis doesn't tell how it is");
+        Health::default()
+    });
+    let Health {
+        version,
+        uptime_seconds,
+        used_memory,
+        max_memory,
+        eviction,
+    } = health;
+    RedisState {
+        ok: true,
+        error: None,
+        version,
+        uptime_seconds,
+        used_memory,
+        max_memory,
+        eviction,
+    }
+}
+
+/// What the queues of each lane hold, those that answer.
+async fn depths(
+    queues: &impl Depths,
+    settings: &ControlSettings,
+) -> [BTreeMap<String, QueueStatus>; 2] {
+    let of = |lane: Lane| {
+        let all: [(&str, &Queue); 4] = [
+            ("intake", settings.intake_queues.get(lane)),
+            ("send", settings.send_queues.get(lane)),
+            ("intake_dead", settings.intake_dlqs.get(lane)),
+            ("send_dead", settings.send_dlqs.get(lane)),
+        ];
+        let asked = all.map(|(name, queue)| async move {
+            let error = match timeout(ELSEWHERE, queues.depth(queue)).await {
+                Ok(Ok(depth)) => return Some((name.to_owned(), depth)),
+                Ok(Err(error)) => error,
+                Err(_) => "no answer in time".to_owned(),
+            };
+            tracing::warn!(
+                queue = queue.name(),
+                error,
+                "it isn't known what a queue holds"
+            );
+            None
+        });
+        async { join_all(asked).await.into_iter().flatten().collect() }
+    };
+    let [priority, bulk] = Lane::ALL.map(of);
+    tokio::join!(priority, bulk).into()
+}
+
+/// What is parked of a tenant, by lane: all, and of it uncertain; and whether there is more.
+#[derive(Clone, Copy, Default)]
+struct ParkedCount {
+    mails: [[u64; 2]; 2],
+    more: bool,
+}
+
+/// What is parked, as far as that is counted in time.
+async fn count_parked(parked: &impl Parked) -> BTreeMap<TenantName, ParkedCount> {
+    let until = Instant::now() + ELSEWHERE;
+    let tenants = match timeout_at(until, parked.tenants()).await {
+        Ok(Ok(tenants)) => tenants,
+        failed => {
+            let error = failed.map_or("no answer in time".to_owned(), |answer| {
+                answer.err().unwrap_or_default()
+            });
+            tracing::warn!(error, "it isn't known what is parked");
+            return BTreeMap::new();
+        }
+    };
+    let counts = stream::iter(tenants).map(async |tenant| {
+        let list = parked.oldest(&tenant, None, None, MOST_PARKED + 1);
+        let mut count = ParkedCount::default();
+        match timeout_at(until, list).await {
+            Ok(Ok(keys)) => {
+                count.more = keys.len() > MOST_PARKED;
+                for key in keys.iter().take(MOST_PARKED) {
+                    let mails = &mut count.mails[key.lane as usize];
+                    mails[0] += 1;
+                    mails[1] += u64::from(key.reason == Reason::Uncertain);
+                }
+            }
+            _ => count.more = true,
+        }
+        (tenant, count)
+    });
+    counts.buffer_unordered(COUNTS_AT_ONCE).collect().await
+}
+
+fn add(sum: &mut TenantLane, own: &TenantLane) {
+    sum.booked += own.booked;
+    sum.waiting += own.waiting;
+    sum.sent_1h += own.sent_1h;
+    sum.sent_24h += own.sent_24h;
+    sum.uncertain += own.uncertain;
+    sum.parked += own.parked;
+    sum.parked_uncertain += own.parked_uncertain;
+}
+
+/// What there is of each of these tenants, as far as that is asked for.
+async fn tenants(
     schedule: &Schedule,
     known: BTreeSet<TenantName>,
+    parked: &BTreeMap<TenantName, ParkedCount>,
+    weights: &BTreeMap<String, u32>,
+    memory: Millis,
 ) -> Result<Vec<TenantStatus>, Failure> {
     let known: Vec<TenantName> = known.into_iter().take(MOST_TENANTS).collect();
     let mut all = Vec::with_capacity(known.len());
     for part in known.chunks(AT_ONCE) {
-        let counts = schedule.counts(part).await.map_err(redis_failure)?;
-        all.extend(part.iter().zip(counts).map(|(tenant, counted)| {
-            let Counted { hour, day } = counted;
-            TenantStatus {
-                tenant: tenant.to_string(),
-                sent_1h: hour.sent,
-                bounced_1h: hour.bounced,
-                complained_1h: hour.complained,
-                sent_24h: day.sent,
-                bounced_24h: day.bounced,
-                complained_24h: day.complained,
-                ..TenantStatus::default()
-            }
-        }));
+        let (counts, tally, held) = tokio::join!(
+            schedule.counts(part),
+            schedule.tally(part, memory),
+            schedule.tenants(part)
+        );
+        let (counts, tally) = (
+            counts.map_err(redis_failure)?,
+            tally.map_err(redis_failure)?,
+        );
+        let held = held.unwrap_or_default(); // with no budget nobody is known
+        for (index, tenant) in part.iter().enumerate() {
+            let held = held.get(index).and_then(Option::as_deref);
+            let own = held.and_then(|text| serde_json::from_str::<TenantSettings>(text).ok());
+            let parked = parked.get(tenant).copied().unwrap_or_default();
+            let mut one = tenant_status(tenant, counts[index], tally[index], parked);
+            one.configuration_set = own.and_then(|own| own.configuration_set);
+            one.weight = weights.get(tenant.as_str()).copied().unwrap_or_default();
+            all.push(one);
+        }
     }
     Ok(all)
+}
+
+fn tenant_status(
+    tenant: &TenantName,
+    counted: Counted,
+    tally: [Standings; 2],
+    parked: ParkedCount,
+) -> TenantStatus {
+    let Counted { hour, day } = counted;
+    let lanes = Lane::ALL.into_iter().map(|lane| {
+        let Standings {
+            booked,
+            waiting,
+            sent_hour,
+            sent_day,
+            uncertain,
+        } = tally[lane as usize];
+        let [mails, maybe] = parked.mails[lane as usize];
+        let own = TenantLane {
+            booked,
+            waiting,
+            sent_1h: sent_hour,
+            sent_24h: sent_day,
+            uncertain,
+            parked: mails,
+            parked_uncertain: maybe,
+        };
+        (lane.to_string(), own)
+    });
+    TenantStatus {
+        tenant: tenant.to_string(),
+        sent_1h: hour.sent,
+        bounced_1h: hour.bounced,
+        complained_1h: hour.complained,
+        sent_24h: day.sent,
+        bounced_24h: day.bounced,
+        complained_24h: day.complained,
+        lanes: lanes.collect(),
+        more_parked: parked.more,
+        ..TenantStatus::default()
+    }
+}
+
+/// Recipients booked by minute.
+fn minutes(look: &Look) -> Vec<BookedMinute> {
+    let minute = |(at, [priority, bulk]): (&u64, &[u64; 2])| BookedMinute {
+        at_ms: at * 60_000,
+        priority: *priority,
+        bulk: *bulk,
+    };
+    look.booked_in.iter().map(minute).collect()
 }
 
 /// The budget that Redis holds.

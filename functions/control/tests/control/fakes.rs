@@ -6,16 +6,19 @@ use std::{
     time::Duration,
 };
 
-use control::ports::{Book, Parked, ParkedMail, Removed};
-use sendslot_domain::{Lane, Millis, Moment, TenantName};
+use control::ports::{Book, DeadLetters, Depths, Letter, Parked, ParkedMail, Removed, Schedules};
+use sendslot_domain::{Lane, Millis, Moment, SendId, TenantName};
 use sendslot_mail::{Envelope, SendRequest};
 use sendslot_runtime::{
     Queue,
+    control::QueueStatus,
     parking::{ParkedKey, Reason, prefix},
     queue::{Failed, Message, SendBatch},
     switch::{Switch, SwitchError},
 };
-use sendslot_schedule::{Ask, Booking, Look, Pause, ScheduleError, Slot, Standing, Unused};
+use sendslot_schedule::{
+    Ask, Booking, Found, Look, Mark, Pause, ScheduleError, Slot, Standing, Unused,
+};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
@@ -76,6 +79,10 @@ pub(crate) struct FakeQueues {
     diary: Diary,
     /// Each call: the queue's name, its messages, and when.
     pub(crate) calls: Shared<Vec<(String, Vec<Message>, Instant)>>,
+    /// Dead letters by queue, and whether each is hidden.
+    letters: Shared<BTreeMap<String, Vec<(Letter, bool)>>>,
+    /// Whether deleting fails.
+    pub(crate) keeps_letters: Shared<bool>,
 }
 
 impl FakeQueues {
@@ -84,6 +91,8 @@ impl FakeQueues {
             answer: Arc::new(|_, _, _| Ok(Vec::new())),
             diary: diary.clone(),
             calls: Arc::default(),
+            letters: Arc::default(),
+            keeps_letters: Arc::default(),
         }
     }
 
@@ -147,6 +156,112 @@ impl SendBatch for FakeQueues {
             calls.len() - 1
         };
         (self.answer)(queue.name(), number, messages)
+    }
+}
+
+impl FakeQueues {
+    /// Puts a letter on a queue of dead letters.
+    pub(crate) fn dead(&self, queue: &str, body: impl Into<String>, reason: Option<&str>) {
+        let mut letters = locked(&self.letters);
+        let number = letters.values().map(Vec::len).sum::<usize>();
+        let letter = Letter {
+            id: format!("id-{number}"),
+            receipt: format!("receipt-{number}"),
+            body: body.into(),
+            reason: reason.map(str::to_owned),
+            detail: reason
+                .map(|reason| format!("because of {reason}"))
+                .unwrap_or_default(),
+            first_seen: None,
+            sent: START,
+        };
+        letters
+            .entry(queue.to_owned())
+            .or_default()
+            .push((letter, false));
+    }
+
+    /// What is there, and whether it can be received.
+    pub(crate) fn letters(&self, queue: &str) -> Vec<(Letter, bool)> {
+        let letters = locked(&self.letters);
+        let here = letters.get(queue).into_iter().flatten();
+        here.map(|(letter, hidden)| (letter.clone(), !hidden))
+            .collect()
+    }
+
+    /// Somebody purges a queue.
+    pub(crate) fn empty(&self, queue: &str) {
+        locked(&self.letters).remove(queue);
+    }
+
+    /// Whatever is hidden can be received again, as after its visibility timeout.
+    pub(crate) fn reveal(&self) {
+        for (_, hidden) in locked(&self.letters).values_mut().flatten() {
+            *hidden = false;
+        }
+    }
+}
+
+impl Depths for FakeQueues {
+    /// As many are visible as were put there.
+    async fn depth(&self, queue: &Queue) -> Result<QueueStatus, String> {
+        self.diary.pass("depth").await;
+        let visible = self.on(queue.name()).len() + self.letters(queue.name()).len();
+        Ok(QueueStatus {
+            visible: visible as u64,
+            ..QueueStatus::default()
+        })
+    }
+}
+
+impl DeadLetters for FakeQueues {
+    async fn receive(&self, queue: &Queue, hidden_seconds: u16) -> Result<Vec<Letter>, String> {
+        assert_eq!(hidden_seconds, 90);
+        self.diary.pass("receive").await;
+        let mut letters = locked(&self.letters);
+        let here = letters.entry(queue.name().to_owned()).or_default();
+        let ten = here.iter_mut().filter(|(_, hidden)| !hidden).take(10);
+        let ten = ten.map(|(letter, hidden)| {
+            *hidden = true;
+            letter.clone()
+        });
+        Ok(ten.collect())
+    }
+
+    async fn delete(&self, queue: &Queue, receipts: &[&str]) -> Result<Vec<usize>, String> {
+        assert!((1..=10).contains(&receipts.len()));
+        self.diary.note(format!("delete {}", queue.name()));
+        self.diary.pass("delete").await;
+        if *locked(&self.keeps_letters) {
+            return Ok((0..receipts.len()).collect());
+        }
+        let mut letters = locked(&self.letters);
+        let here = letters.entry(queue.name().to_owned()).or_default();
+        here.retain(|(letter, _)| !receipts.contains(&letter.receipt.as_str()));
+        Ok(Vec::new())
+    }
+
+    async fn show(&self, queue: &Queue, receipts: &[&str]) -> Result<(), String> {
+        assert!((1..=10).contains(&receipts.len()));
+        self.diary.pass("show").await;
+        let mut letters = locked(&self.letters);
+        for (letter, hidden) in letters.entry(queue.name().to_owned()).or_default() {
+            *hidden &= !receipts.contains(&letter.receipt.as_str());
+        }
+        Ok(())
+    }
+}
+
+/// Far-ahead mail that has a schedule: its tenant and send id.
+#[derive(Clone, Default)]
+pub(crate) struct FakeSchedules {
+    pub(crate) there: Shared<BTreeSet<(String, String)>>,
+}
+
+impl Schedules for FakeSchedules {
+    async fn forget(&self, tenant: &TenantName, send_id: &SendId) -> Result<(), String> {
+        locked(&self.there).remove(&(tenant.to_string(), send_id.to_string()));
+        Ok(())
     }
 }
 
@@ -331,6 +446,8 @@ pub(crate) struct FakeSchedule {
     pub(crate) released: Arc<Mutex<Vec<Release>>>,
     /// Of each tenant's replay: rate, how many may go, and when that was so.
     pub(crate) replays: Shared<BTreeMap<String, (f64, f64, Instant)>>,
+    /// What claims say, by send id.
+    pub(crate) marks: Shared<BTreeMap<String, Mark>>,
     /// What may be sent, as the budget's words say it: recipients per second.
     pub(crate) limit: &'static str,
 }
@@ -347,6 +464,7 @@ impl FakeSchedule {
             calls: Arc::default(),
             released: Arc::default(),
             replays: Arc::default(),
+            marks: Arc::default(),
             limit: "40/s",
         }
     }
@@ -399,7 +517,12 @@ impl Book for FakeSchedule {
         })
     }
 
-    async fn book(&self, lane: Lane, asks: &[Ask]) -> Result<Vec<Booking>, ScheduleError> {
+    async fn book(
+        &self,
+        lane: Lane,
+        asks: &[Ask],
+        _: &[Option<SendId>],
+    ) -> Result<Vec<Booking>, ScheduleError> {
         if self.down.contains(&lane) {
             return Err(ScheduleError::NoBudget("{ses}".into()));
         }
@@ -445,6 +568,43 @@ impl Book for FakeSchedule {
         let given = may.floor().clamp(0.0, f64::from(wanted));
         (*may_go, *at) = (may - given, now);
         Ok(given as u32)
+    }
+
+    async fn find(&self, mails: &[(TenantName, SendId)]) -> Result<Vec<Found>, ScheduleError> {
+        self.check()?;
+        self.diary.pass("find").await;
+        let marks = locked(&self.marks);
+        let found = mails.iter().map(|(_, send_id)| Found {
+            claim: marks.get(send_id.as_str()).cloned(),
+            ..Found::default()
+        });
+        Ok(found.collect())
+    }
+
+    /// As [`FakeSchedule::draw`], at the rate that is given.
+    async fn draw_dead(
+        &self,
+        lane: Lane,
+        wanted: u32,
+        beyond: i64,
+        rate: f64,
+    ) -> Result<u32, ScheduleError> {
+        let name = format!("dead-{lane}");
+        if let Some(held) = locked(&self.replays).get_mut(&name) {
+            held.0 = rate;
+        }
+        let name = name.parse().expect("a name");
+        self.draw(&name, wanted, beyond, rate).await
+    }
+
+    async fn set_replay(&self, tenant: &TenantName, rate: f64) -> Result<(), ScheduleError> {
+        self.check()?;
+        let held = (rate, 1.0, Instant::now());
+        locked(&self.replays)
+            .entry(tenant.to_string())
+            .or_insert(held)
+            .0 = rate;
+        Ok(())
     }
 
     async fn end_replay(&self, tenant: &TenantName) -> Result<(), ScheduleError> {

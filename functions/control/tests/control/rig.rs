@@ -12,7 +12,7 @@ use sendslot_schedule::{
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::fakes::{Diary, FakeBucket, FakeQueues, FakeSets};
+use crate::fakes::{Diary, FakeBucket, FakeQueues, FakeSchedules, FakeSets};
 
 /// When every test begins: 2026-11-30 17:30 UTC.
 pub(crate) const START: Moment = Moment(1_796_059_800_000);
@@ -21,10 +21,11 @@ pub(crate) const MINUTE: Millis = Millis::from_secs(60);
 pub(crate) struct Rig {
     pub(crate) server: PrivateServer,
     clocked: Clocked,
-    pub(crate) control: Control<FakeQueues, FakeBucket, FakeSets>,
+    pub(crate) control: Control<FakeQueues, FakeBucket, FakeSets, FakeSchedules>,
     pub(crate) queues: FakeQueues,
     pub(crate) bucket: FakeBucket,
     pub(crate) sets: FakeSets,
+    pub(crate) schedules: FakeSchedules,
     pub(crate) diary: Diary,
     pub(crate) now: Moment,
     claims: usize,
@@ -47,6 +48,24 @@ pub(crate) fn settings(changes: &[(&str, &str)]) -> ControlSettings {
             "http://sqs/0/priority-send",
         ),
         ("SENDSLOT_BULK_SEND_QUEUE_URL", "http://sqs/0/bulk-send"),
+        (
+            "SENDSLOT_PRIORITY_INTAKE_QUEUE_URL",
+            "http://sqs/0/priority-intake",
+        ),
+        ("SENDSLOT_BULK_INTAKE_QUEUE_URL", "http://sqs/0/bulk-intake"),
+        (
+            "SENDSLOT_PRIORITY_INTAKE_DLQ_URL",
+            "http://sqs/0/priority-intake-dlq",
+        ),
+        (
+            "SENDSLOT_BULK_INTAKE_DLQ_URL",
+            "http://sqs/0/bulk-intake-dlq",
+        ),
+        (
+            "SENDSLOT_PRIORITY_SEND_DLQ_URL",
+            "http://sqs/0/priority-send-dlq",
+        ),
+        ("SENDSLOT_BULK_SEND_DLQ_URL", "http://sqs/0/bulk-send-dlq"),
     ];
     let read = ControlSettings::read(|name| {
         let found = changes.iter().chain(&set).find(|(known, _)| *known == name);
@@ -83,11 +102,13 @@ impl Rig {
             FakeBucket::new(&diary),
             FakeSets::new(&diary),
         );
+        let schedules = FakeSchedules::default();
         let control = Control::new(
             clocked.schedule.clone(),
             queues.clone(),
             bucket.clone(),
             sets.clone(),
+            schedules.clone(),
             settings(changes),
         );
         Self {
@@ -97,6 +118,7 @@ impl Rig {
             queues,
             bucket,
             sets,
+            schedules,
             diary,
             now: START,
             claims: 0,
@@ -119,14 +141,30 @@ impl Rig {
         &self,
         schedule: Schedule,
         changes: &[(&str, &str)],
-    ) -> Control<FakeQueues, FakeBucket, FakeSets> {
+    ) -> Control<FakeQueues, FakeBucket, FakeSets, FakeSchedules> {
         let (queues, bucket) = (self.queues.clone(), self.bucket.clone());
         Control::new(
             schedule,
             queues,
             bucket,
             self.sets.clone(),
+            self.schedules.clone(),
             settings(changes),
+        )
+    }
+
+    /// The function with these queues in place of its own.
+    pub(crate) fn with_queues(
+        &self,
+        queues: FakeQueues,
+    ) -> Control<FakeQueues, FakeBucket, FakeSets, FakeSchedules> {
+        Control::new(
+            self.clocked.schedule.clone(),
+            queues,
+            self.bucket.clone(),
+            self.sets.clone(),
+            self.schedules.clone(),
+            settings(&[]),
         )
     }
 

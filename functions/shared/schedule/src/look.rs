@@ -21,7 +21,7 @@ pub struct Look {
     pub sent: BTreeMap<u64, i64>,
     /// Recipients booked ahead, by lane in the order of [`sendslot_domain::Lane::ALL`].
     pub booked: [u64; 2],
-    /// The same by minute since the epoch.
+    /// The same by minute since the epoch, after the present second.
     pub booked_in: BTreeMap<u64, [u64; 2]>,
     /// The first second with nothing booked in it or after.
     pub booked_until: Cell,

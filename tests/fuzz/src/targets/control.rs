@@ -8,13 +8,14 @@ use std::{
 
 use control::{
     Control, Deadline,
-    ports::{Parked, ParkedMail, Removed},
+    ports::{DeadLetters, Depths, Letter, Parked, ParkedMail, Removed, Schedules},
 };
 use redis::aio::MultiplexedConnection;
-use sendslot_domain::{Lane, Moment, TenantName};
+use sendslot_domain::{Lane, Moment, SendId, TenantName};
 use sendslot_mail::SendRequest;
 use sendslot_runtime::{
     ControlSettings, Queue,
+    control::QueueStatus,
     parking::{ParkedKey, Reason},
     queue::{Failed, Message, SendBatch},
     switch::{Switch, SwitchError},
@@ -141,6 +142,35 @@ impl SendBatch for Outside {
     }
 }
 
+impl Depths for Outside {
+    async fn depth(&self, _: &Queue) -> Result<QueueStatus, String> {
+        self.world().fails()?;
+        Ok(QueueStatus::default())
+    }
+}
+
+impl DeadLetters for Outside {
+    async fn receive(&self, _: &Queue, _: u16) -> Result<Vec<Letter>, String> {
+        self.world().fails()?;
+        Ok(Vec::new())
+    }
+
+    async fn delete(&self, _: &Queue, _: &[&str]) -> Result<Vec<usize>, String> {
+        self.world().fails()?;
+        Ok(Vec::new())
+    }
+
+    async fn show(&self, _: &Queue, _: &[&str]) -> Result<(), String> {
+        self.world().fails()
+    }
+}
+
+impl Schedules for Outside {
+    async fn forget(&self, _: &TenantName, _: &SendId) -> Result<(), String> {
+        self.world().fails()
+    }
+}
+
 impl Switch for Outside {
     async fn switch(&self, set: &str, sending: bool) -> Result<(), SwitchError> {
         let world = self.world();
@@ -154,7 +184,7 @@ impl Switch for Outside {
 
 pub(crate) struct Requests {
     runtime: Runtime,
-    control: Control<Outside, Outside, Outside>,
+    control: Control<Outside, Outside, Outside, Outside>,
     schedule: Schedule,
     outside: Outside,
     parked: BTreeMap<String, (ParkedKey, String)>,
@@ -177,7 +207,7 @@ impl Requests {
             let mut clocked = Clocked::new(&server, keys).await;
             done(clocked.set(NOW).await);
             let schedule = clocked.schedule.clone();
-            let control = Control::new(schedule.clone(), all(), all(), all(), settings());
+            let control = Control::new(schedule.clone(), all(), all(), all(), all(), settings());
             set_up(&control).await;
             let before = dump(&server).await;
             (schedule, server.connection().await, control, before)
@@ -217,6 +247,12 @@ fn settings() -> ControlSettings {
             "SENDSLOT_PARKING_BUCKET" => "parked",
             "SENDSLOT_PRIORITY_SEND_QUEUE_URL" => "http://sqs/0/priority-send",
             "SENDSLOT_BULK_SEND_QUEUE_URL" => "http://sqs/0/bulk-send",
+            "SENDSLOT_PRIORITY_INTAKE_QUEUE_URL" => "http://sqs/0/priority-intake",
+            "SENDSLOT_BULK_INTAKE_QUEUE_URL" => "http://sqs/0/bulk-intake",
+            "SENDSLOT_PRIORITY_INTAKE_DLQ_URL" => "http://sqs/0/priority-intake-dlq",
+            "SENDSLOT_BULK_INTAKE_DLQ_URL" => "http://sqs/0/bulk-intake-dlq",
+            "SENDSLOT_PRIORITY_SEND_DLQ_URL" => "http://sqs/0/priority-send-dlq",
+            "SENDSLOT_BULK_SEND_DLQ_URL" => "http://sqs/0/bulk-send-dlq",
             _ => return None,
         };
         Some(value.to_owned())
@@ -225,7 +261,7 @@ fn settings() -> ControlSettings {
 }
 
 /// A healthy account, no tenants but the deployed ones, and one of them paused.
-async fn set_up(control: &Control<Outside, Outside, Outside>) {
+async fn set_up(control: &Control<Outside, Outside, Outside, Outside>) {
     let account = json!({
         "max_send_rate": 100.0, "max_24_hour_send": 1_000_000.0, "sent_last_24_hours": 0.0,
         "sending_enabled": true, "enforcement": "HEALTHY", "production": true,
@@ -311,7 +347,8 @@ impl Target for Requests {
         check(&request, &look, &world.did());
         let is_done = answer.get("error").is_none();
         let known = [
-            "refresh", "pause", "resume", "replay", "release", "suppress", "status",
+            "refresh", "pause", "resume", "replay", "release", "suppress", "status", "find",
+            "cancel", "redrive",
         ];
         let action = known.into_iter().find(|known| request["action"] == **known);
         assert!(action.is_some() || !is_done, "an answer to no request");

@@ -13,7 +13,7 @@
 -- Returns { now (ms), { minute, recipients sent in it, … } (granted and not given back, slots only included; those of the last 24 hours
 -- and two minutes), recipients booked ahead by priority, by bulk, first second (s) with nothing booked in it or after, recipients refused as too many in the last
 -- 10 seconds, { budget: field, value, … without what is packed }, { paused: tenant, value, … }, { account: field, value, … },
--- { minute, recipients booked in it by priority, by bulk, … } }
+-- { minute, recipients booked in it after the present second by priority, by bulk, … } }
 
 local floor, max, call = math.floor, math.max, redis.call
 local ALL, BULK, DAY = 17179869184, 131072, 1442 -- as in book.lua and claim.lua; the last in minutes
@@ -54,8 +54,10 @@ for i = 1, #cells, 2 do
     bulk = bulk + of_bulk
     local of_priority = (held - rest) / ALL - of_bulk
     priority = priority + of_priority
-    local of = minutes[floor(cell / 60)] or { 0, 0 }
-    minutes[floor(cell / 60)] = { of[1] + of_priority, of[2] + of_bulk }
+    if cell > second then -- the present one holds missed turns, too
+      local of = minutes[floor(cell / 60)] or { 0, 0 }
+      minutes[floor(cell / 60)] = { of[1] + of_priority, of[2] + of_bulk }
+    end
     upto = max(upto, cell + 1)
   end
 end
