@@ -1,7 +1,7 @@
 //! What became of each request, as SQS and direct callers are told.
 
 use aws_lambda_events::sqs::{BatchItemFailure, SqsBatchResponse};
-use sendslot_domain::{Lane, Millis, Moment, SendId};
+use sendslot_domain::{Lane, Millis, Moment, SendId, TenantName};
 use sendslot_mail::Refusal;
 use sendslot_runtime::{parking::Reason, queue::NotSent};
 use serde::{Serialize, Serializer, ser::Error};
@@ -14,6 +14,12 @@ use crate::error::HandlerError;
 pub(crate) struct Ticket {
     /// Its send id, when one could be made out.
     pub(crate) send_id: Option<SendId>,
+    /// Its tenant, likewise.
+    pub(crate) tenant: Option<TenantName>,
+    /// Its recipients, when it could be read.
+    pub(crate) cost: u32,
+    /// When it first reached us.
+    pub(crate) first_seen: Moment,
     /// Its lane; that of the default when it has none.
     pub(crate) lane: Lane,
     /// Whether it comes for the first time: it was not put back on its queue.
@@ -92,6 +98,8 @@ pub enum Status {
     },
     /// Nobody is left that it may be sent to: it has ended.
     Suppressed,
+    /// Somebody cancelled it: it has ended.
+    Cancelled,
     /// It will never be sent as it is.
     Refused {
         /// A [`Refusal::code`].
@@ -131,8 +139,15 @@ pub(crate) enum Outcome {
     RetryAfter {
         delay: Millis,
     },
+    /// Its time hasn't come, and won't for so long.
+    Ahead {
+        at: Moment,
+        delay: Millis,
+        left: Millis,
+    },
     Parked,
     Suppressed,
+    Cancelled,
     Refused(Refusal),
     Failed(Failure),
 }
@@ -165,10 +180,13 @@ impl Outcome {
             | Self::Unbooked { .. }
             | Self::Waiting { .. }
             | Self::Slot { .. }
+            | Self::Ahead { .. }
             | Self::Parked => true,
-            Self::RetryAfter { .. } | Self::Suppressed | Self::Refused(_) | Self::Failed(_) => {
-                false
-            }
+            Self::RetryAfter { .. }
+            | Self::Suppressed
+            | Self::Cancelled
+            | Self::Refused(_)
+            | Self::Failed(_) => false,
         }
     }
 }
@@ -206,6 +224,11 @@ impl From<Outcome> for Status {
                 reason: Reason::Paused.as_str(),
             },
             Outcome::Suppressed => Self::Suppressed,
+            Outcome::Cancelled => Self::Cancelled,
+            Outcome::Ahead { delay, left, .. } => Self::Waiting {
+                wait_ms: delay.0,
+                estimate_ms: left.0,
+            },
             Outcome::Refused(refusal) => Self::Refused {
                 reason: refusal.code(),
                 message: refusal.to_string(),

@@ -1,7 +1,7 @@
 //! Slots from the schedule, one call per lane, and back to it.
 
 use futures_util::future::join;
-use sendslot_domain::{Lane, suppression::AddressDigest};
+use sendslot_domain::{Lane, SendId, suppression::AddressDigest};
 use sendslot_runtime::ByLane;
 use sendslot_schedule::{Ask, Booking, ScheduleError, Standing, Unused};
 use tokio::time::{Instant, timeout_at};
@@ -23,6 +23,11 @@ pub(crate) struct Undone {
 }
 
 impl Undone {
+    /// A message that has waited won't come again: it leaves its line.
+    pub(crate) fn leave(&mut self, ask: Option<Ask>) {
+        self.places.extend(ask);
+    }
+
     /// The message is not where this booking asks it to be.
     pub(crate) fn add(&mut self, ask: &Ask, booking: &Booking) {
         match booking {
@@ -63,6 +68,7 @@ pub(crate) struct Booked {
 pub(crate) async fn book(
     schedule: &impl Book,
     asks: &ByLane<Vec<Ask>>,
+    ids: &ByLane<Vec<Option<SendId>>>,
     addresses: &ByLane<Vec<AddressDigest>>,
     by: Instant,
 ) -> Result<Booked, NotBooked> {
@@ -75,7 +81,7 @@ pub(crate) async fn book(
         if here.is_empty() {
             continue;
         }
-        match book_lane(schedule, lane, here, addresses.get(lane), by).await {
+        match book_lane(schedule, lane, here, ids.get(lane), addresses.get(lane), by).await {
             Ok((answers, found)) => {
                 *bookings.get_mut(lane) = answers;
                 *suppressed.get_mut(lane) = found;
@@ -97,15 +103,17 @@ pub(crate) async fn book(
     })
 }
 
-/// Books in one call, one answer each.
+/// Books in one call, one answer each, and notes what becomes of the mails with these send ids.
 pub(crate) async fn book_lane(
     schedule: &impl Book,
     lane: Lane,
     asks: &[Ask],
+    ids: &[Option<SendId>],
     addresses: &[AddressDigest],
     by: Instant,
 ) -> Result<(Vec<Booking>, Vec<usize>), String> {
-    let (answers, suppressed) = in_time(by, schedule.book_for(lane, asks, addresses)).await?;
+    let book = schedule.book_mail(lane, asks, ids, addresses);
+    let (answers, suppressed) = in_time(by, book).await?;
     if answers.len() == asks.len() {
         return Ok((answers, suppressed));
     }

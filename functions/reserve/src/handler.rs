@@ -10,9 +10,10 @@ use sendslot_mail::{Refusal, SendRequest, digest, request};
 use sendslot_runtime::{
     AskTenants, ByLane, Known, Metrics, Queue, RedisDown, ReserveSettings, Tenants,
     bucket::Parking,
+    parking::Reason,
     queue::{self, Attribute, MAX_DELAY_SECONDS, Message, NotSent, SendBatch},
 };
-use sendslot_schedule::{Ask, Booking, Slot, Standing};
+use sendslot_schedule::{Ask, Booking, Note, Slot, Standing, What};
 use serde::{Deserialize, de::IgnoredAny};
 
 use crate::{
@@ -32,6 +33,8 @@ const MAX_DELAY: Millis = Millis::from_secs(MAX_DELAY_SECONDS as u64);
 
 /// What nobody may send now asks again within so long after somebody may.
 const AFTER_BLOCK: Millis = Millis::from_secs(60);
+/// What became of mail that nothing is booked for is noted for so long beyond its life.
+const NOTED_FOR: Millis = Millis::from_secs(86_400);
 /// How long after the horizon what another invocation has booked has gone: its run, and mail that was late.
 const SETTLED_AFTER: Millis = Millis::from_secs(60);
 
@@ -147,22 +150,15 @@ impl<B: Book + AskTenants, Q: SendBatch, S: Parking> Reserve<B, Q, S> {
         let mut bags = ByLane::<Mailbag>::default();
         let mut firsts = Firsts::default();
         let lanes = self.lanes(&batch, deadline).await;
-        for (index, incoming) in batch.into_iter().enumerate() {
-            let fresh = !incoming.put_back;
+        let queued: Vec<bool> = batch
+            .iter()
+            .map(|incoming| incoming.queue.is_some())
+            .collect();
+        for (index, mut incoming) in batch.into_iter().enumerate() {
             let admitted = self.admit(&incoming, now, &lanes);
-            let (lane, send_id) = match &admitted {
-                Ok((lane, request)) => (*lane, Some(request.send_id.clone())),
-                Err(_) => (
-                    incoming.queue.unwrap_or(Lane::Bulk),
-                    request::send_id_of(&incoming.text),
-                ),
-            };
-            tickets.push(Ticket {
-                send_id,
-                lane,
-                fresh,
-                suppressed: Vec::new(),
-            });
+            let ticket = ticket(&incoming, &admitted);
+            let lane = ticket.lane;
+            tickets.push(ticket);
             if deadline.is_near() {
                 done.push((index, Outcome::Failed(Failure::NoTime)));
                 continue;
@@ -170,6 +166,14 @@ impl<B: Book + AskTenants, Q: SendBatch, S: Parking> Reserve<B, Q, S> {
             let bag = bags.get_mut(lane);
             let known = admitted.map(|(_, request)| (firsts.check(index, &request), request));
             if let Ok((First::Itself, request)) = known {
+                if let Some(at) = request.send_at.filter(|at| *at > now) {
+                    leaving.get_mut(lane).extend(leave(&incoming));
+                    bag.intake.push(ahead(index, incoming, at, now));
+                    continue;
+                }
+                // Its age counts from when it is to be sent.
+                let due = request.send_at.unwrap_or_default();
+                incoming.first_seen = incoming.first_seen.max(due);
                 if let Some(wait) = self.another_may_be_at_it(&incoming, now) {
                     let place = incoming.place;
                     bag.intake.push(waiting(index, incoming, place, wait, wait));
@@ -216,10 +220,58 @@ impl<B: Book + AskTenants, Q: SendBatch, S: Parking> Reserve<B, Q, S> {
             }
         }
         debug_assert_eq!(done.len(), tickets.len(), "every request has one outcome");
-        tickets
+        let outcomes: Vec<_> = tickets
             .into_iter()
             .zip(done.into_iter().map(|(_, outcome)| outcome))
-            .collect()
+            .collect();
+        self.note(&outcomes, &queued, deadline).await;
+        outcomes
+    }
+
+    /// Notes what became of mail that nothing is booked for, for whoever looks for it.
+    async fn note(&self, outcomes: &[(Ticket, Outcome)], queued: &[bool], deadline: Deadline) {
+        let mut memory = Millis(self.settings.common.max_message_age.0 + NOTED_FOR.0);
+        let mut notes = Vec::new();
+        for ((ticket, outcome), queued) in outcomes.iter().zip(queued) {
+            let what = match outcome {
+                Outcome::Suppressed => What::Suppressed,
+                Outcome::Parked => What::Parked {
+                    first_seen: ticket.first_seen,
+                    reason: Reason::Paused.as_str().to_owned(),
+                },
+                Outcome::Ahead { at, left, .. } => {
+                    memory = memory.max(Millis(left.0 + NOTED_FOR.0));
+                    What::Scheduled { until: *at }
+                }
+                // Another mail has the send id; and what a direct caller is told is nowhere.
+                Outcome::Refused(Refusal::Conflict) => continue,
+                Outcome::Refused(refusal) if *queued => What::Dead {
+                    reason: refusal.code().to_owned(),
+                },
+                _ => continue,
+            };
+            let (Some(tenant), Some(send_id)) = (&ticket.tenant, &ticket.send_id) else {
+                continue;
+            };
+            notes.push(Note {
+                tenant: tenant.clone(),
+                send_id: send_id.clone(),
+                lane: ticket.lane,
+                cost: ticket.cost,
+                what,
+            });
+        }
+        if notes.is_empty() {
+            return;
+        }
+        let trace = self.schedule.trace(&notes, memory);
+        if let Err(error) = booking::in_time(deadline.undo_by(), trace).await {
+            tracing::warn!(
+                mails = notes.len(),
+                error,
+                "what became of them isn't noted"
+            );
+        }
     }
 
     /// Books all that is ready and packs it. What leaves its line, `leaving`, is told in the same calls.
@@ -233,15 +285,20 @@ impl<B: Book + AskTenants, Q: SendBatch, S: Parking> Reserve<B, Q, S> {
     ) {
         // What leaves its line does so first: others behind it may have its turn.
         let mut asks = leaving.clone();
+        let mut ids = ByLane::<Vec<Option<SendId>>>::default();
         for lane in Lane::ALL {
-            let ready = ready.get(lane).iter().map(Ready::ask);
-            asks.get_mut(lane).extend(ready);
+            ids.get_mut(lane).resize(leaving.get(lane).len(), None);
+            for ready in ready.get(lane) {
+                asks.get_mut(lane).push(ready.ask());
+                ids.get_mut(lane).push(Some(ready.request.send_id.clone()));
+            }
         }
         let addresses = ByLane {
             priority: digests(&ready.priority),
             bulk: digests(&ready.bulk),
         };
-        match booking::book(&self.schedule, &asks, &addresses, deadline.book_by()).await {
+        let book = booking::book(&self.schedule, &asks, &ids, &addresses, deadline.book_by());
+        match book.await {
             Ok(Booked {
                 bookings,
                 suppressed,
@@ -314,7 +371,9 @@ impl<B: Book + AskTenants, Q: SendBatch, S: Parking> Reserve<B, Q, S> {
             (None, None) => lanes.get(&request.tenant).copied().unwrap_or(Lane::Bulk),
             _ => request.lane_on(incoming.queue)?,
         };
-        if incoming.first_seen + self.settings.common.max_message_age <= now {
+        let due = request.send_at.unwrap_or_default();
+        let since = incoming.first_seen.max(due);
+        if since + self.settings.common.max_message_age <= now {
             return Err(Refusal::TooOld);
         }
         Ok((lane, request))
@@ -331,8 +390,13 @@ impl<B: Book + AskTenants, Q: SendBatch, S: Parking> Reserve<B, Q, S> {
             ..ready.ask()
         };
         let asks: Vec<Ask> = fewer.iter().map(ask).collect();
+        let ids = fewer
+            .iter()
+            .map(|ready| Some(ready.request.send_id.clone()));
+        let ids: Vec<_> = ids.collect();
         let lane = desk.lane;
-        match booking::book_lane(&self.schedule, lane, &asks, &[], deadline.book_by()).await {
+        let by = deadline.book_by();
+        match booking::book_lane(&self.schedule, lane, &asks, &ids, &[], by).await {
             Ok((bookings, _)) => {
                 for (ready, booking) in fewer.into_iter().zip(&bookings) {
                     desk.pack(ready, booking);
@@ -623,7 +687,11 @@ impl Desk<'_> {
                 envelope.suspect_since = incoming.suspect_since;
                 bag.aside.push(Aside { index, envelope });
             }
-            Booking::Left | Booking::Cancelled => {
+            Booking::Cancelled => {
+                bag.undone.leave(leave(&incoming));
+                done.push((index, Outcome::Cancelled));
+            }
+            Booking::Left => {
                 let failure = Failure::Schedule("it left its line and never asked to".to_owned());
                 done.push((index, Outcome::Failed(failure)));
             }
@@ -719,6 +787,41 @@ fn waiting(
         booked: None,
     };
     (message, slip)
+}
+
+/// Which request it is, as far as that could be made out.
+fn ticket(incoming: &Incoming, admitted: &Result<(Lane, SendRequest), Refusal>) -> Ticket {
+    let request = admitted.as_ref().ok().map(|(_, request)| request);
+    let tenant = match request {
+        Some(request) => Some(request.tenant.clone()),
+        None => group(&incoming.text).and_then(|name| name.parse().ok()),
+    };
+    let due = request.and_then(|request| request.send_at);
+    Ticket {
+        send_id: match request {
+            Some(request) => Some(request.send_id.clone()),
+            None => request::send_id_of(&incoming.text),
+        },
+        tenant,
+        cost: request.map_or(0, |request| request.mail.cost()),
+        first_seen: incoming.first_seen.max(due.unwrap_or_default()),
+        lane: match admitted {
+            Ok((lane, _)) => *lane,
+            Err(_) => incoming.queue.unwrap_or(Lane::Bulk),
+        },
+        fresh: !incoming.put_back,
+        suppressed: Vec::new(),
+    }
+}
+
+/// A request whose time hasn't come: it goes back to its intake queue, in no line, and asks for its slot then, not before.
+fn ahead(index: usize, incoming: Incoming, at: Moment, now: Moment) -> (Message, Slip) {
+    let left = now.until(at);
+    let seconds = left.0.div_ceil(1000);
+    let delay = Millis::from_secs(seconds).min(MAX_DELAY);
+    let (message, slip) = waiting(index, incoming, None, delay, left);
+    let there = Outcome::Ahead { at, delay, left };
+    (message, Slip { there, ..slip })
 }
 
 /// A request that goes back to its intake queue for a while, since Redis can't be used.

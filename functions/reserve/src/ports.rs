@@ -4,22 +4,23 @@
 
 use std::future::Future;
 
-use sendslot_domain::{Lane, suppression::AddressDigest};
+use sendslot_domain::{Lane, Millis, SendId, suppression::AddressDigest};
 use sendslot_runtime::Seeded;
-use sendslot_schedule::{Ask, Booking, ScheduleError, Unused};
+use sendslot_schedule::{Ask, Booking, Note, ScheduleError, Unused};
 
 /// Books slots and gives them back.
 pub trait Book: Sync {
-    /// Books in one round trip, one answer each, as [`sendslot_schedule::Schedule::book_for`] does; and says which of these addresses, by
-    /// index, nobody may be sent to.
-    fn book_for(
+    /// Books in one round trip, one answer each, as [`sendslot_schedule::Schedule::book_mail`] does: what becomes of the mails with these
+    /// send ids is noted; and says which of these addresses, by index, nobody may be sent to.
+    fn book_mail(
         &self,
         lane: Lane,
         asks: &[Ask],
+        ids: &[Option<SendId>],
         addresses: &[AddressDigest],
     ) -> impl Future<Output = Result<(Vec<Booking>, Vec<usize>), ScheduleError>> + Send;
 
-    /// Books without asking about addresses.
+    /// Books without asking about addresses, and without a note.
     fn book(
         &self,
         lane: Lane,
@@ -29,10 +30,17 @@ pub trait Book: Sync {
         Self: Sized,
     {
         async move {
-            let (bookings, _) = self.book_for(lane, asks, &[]).await?;
+            let (bookings, _) = self.book_mail(lane, asks, &[], &[]).await?;
             Ok(bookings)
         }
     }
+
+    /// Notes what became of mails that nothing is booked for, as [`sendslot_schedule::Schedule::trace`] does.
+    fn trace(
+        &self,
+        notes: &[Note],
+        memory: Millis,
+    ) -> impl Future<Output = Result<(), ScheduleError>> + Send;
 
     /// Gives slots back, as [`sendslot_schedule::Schedule::release`] does.
     fn release(
@@ -43,13 +51,19 @@ pub trait Book: Sync {
 }
 
 impl Book for Seeded {
-    async fn book_for(
+    async fn book_mail(
         &self,
         lane: Lane,
         asks: &[Ask],
+        ids: &[Option<SendId>],
         addresses: &[AddressDigest],
     ) -> Result<(Vec<Booking>, Vec<usize>), ScheduleError> {
-        self.checked(|schedule| async move { schedule.book_for(lane, asks, addresses).await })
+        self.checked(|schedule| async move { schedule.book_mail(lane, asks, ids, addresses).await })
+            .await
+    }
+
+    async fn trace(&self, notes: &[Note], memory: Millis) -> Result<(), ScheduleError> {
+        self.call(|schedule| async move { schedule.trace(notes, memory).await })
             .await
     }
 

@@ -6,7 +6,7 @@ use sendslot_runtime::{Metrics, ReserveSettings};
 use crate::answer::{Outcome, Ticket};
 
 /// The counts of a lane's part of a batch; each is there, zero or not.
-const COUNTS: [&str; 9] = [
+const COUNTS: [&str; 10] = [
     "Accepted",
     "Booked",
     "Waiting",
@@ -16,6 +16,7 @@ const COUNTS: [&str; 9] = [
     "Parked",
     "Suppressed",
     "SuppressedRecipients",
+    "Cancelled",
 ];
 
 /// Logs what went wrong and counts everything, lane by lane.
@@ -73,12 +74,16 @@ fn count(lane: Lane, ticket: &Ticket, outcome: &Outcome, metrics: &mut Metrics) 
             metrics.count("Booked", 1);
             metrics.longest("BookedAheadMs", *delay);
         }
-        Outcome::Waiting { .. } => metrics.count("Waiting", 1),
+        Outcome::Waiting { .. } | Outcome::Ahead { .. } => metrics.count("Waiting", 1),
         Outcome::Parked => {
             metrics.count("Parked", 1);
             tracing::info!(lane, send_id, outcome = "parked");
         }
         Outcome::Suppressed => metrics.count("Suppressed", 1),
+        Outcome::Cancelled => {
+            metrics.count("Cancelled", 1);
+            tracing::info!(lane, send_id, outcome = "cancelled");
+        }
         Outcome::Held { .. } | Outcome::Unbooked { .. } => metrics.count("RedisDown", 1),
         // Booked, but not accepted: nothing of the mail is here.
         Outcome::Slot { delay, .. } => {

@@ -1,6 +1,6 @@
 //! The way of slots only: for mail that somebody else sends, so nothing is put on a queue.
 
-use sendslot_domain::{Lane, SendId, TenantName};
+use sendslot_domain::{Lane, Moment, SendId, TenantName};
 use sendslot_mail::{Refusal, SlotRequest, request};
 use sendslot_runtime::ByLane;
 use sendslot_schedule::{Ask, Booking, Slot, Standing};
@@ -36,9 +36,9 @@ pub(crate) async fn run(
         priority: asks(&ready.priority),
         bulk: asks(&ready.bulk),
     };
-    // Whom it goes to isn't said.
-    let addresses = ByLane::default();
-    match booking::book(schedule, &asks, &addresses, deadline.book_by()).await {
+    // Whom it goes to isn't said, nor what it is.
+    let (ids, addresses) = (ByLane::default(), ByLane::default());
+    match booking::book(schedule, &asks, &ids, &addresses, deadline.book_by()).await {
         Ok(Booked { bookings, .. }) => {
             let ByLane { priority, bulk } = bookings;
             let bookings = priority.into_iter().chain(bulk);
@@ -70,6 +70,9 @@ pub(crate) async fn run(
 fn ticket(send_id: Option<SendId>, lane: Lane) -> Ticket {
     Ticket {
         send_id,
+        tenant: None,
+        cost: 0,
+        first_seen: Moment(0),
         lane,
         fresh: true,
         suppressed: Vec::new(),

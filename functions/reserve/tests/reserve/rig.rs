@@ -7,7 +7,7 @@ use std::{
 };
 
 use reserve::{Answer, Deadline, Event, HandlerError, Reserve, ports::Book};
-use sendslot_domain::{Lane, Millis, Moment, TenantName, suppression::AddressDigest};
+use sendslot_domain::{Lane, Millis, Moment, SendId, TenantName, suppression::AddressDigest};
 use sendslot_mail::{Envelope, digest};
 use sendslot_runtime::{
     AskTenants, Metrics, Queue, ReserveSettings,
@@ -15,7 +15,7 @@ use sendslot_runtime::{
     parking::ParkedKey,
     queue::{Failed, Message, SendBatch, Value as AttributeValue},
 };
-use sendslot_schedule::{Ask, Booking, ScheduleError, Slot, Unused};
+use sendslot_schedule::{Ask, Booking, Note, ScheduleError, Slot, Unused};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
@@ -45,17 +45,32 @@ pub(crate) struct FakeSchedule {
     pub(crate) looked_up: Mutex<Vec<usize>>,
     /// The asks of each call.
     pub(crate) calls: Mutex<Vec<(Lane, Vec<Ask>)>>,
+    /// The send ids of each ask, over all calls.
+    pub(crate) ids: Mutex<Vec<Option<SendId>>>,
+    /// What was noted.
+    pub(crate) notes: Mutex<Vec<Note>>,
     /// What was released.
     pub(crate) released: Mutex<Vec<Release>>,
 }
 
 impl Book for &FakeSchedule {
-    async fn book_for(
+    async fn trace(&self, notes: &[Note], memory: Millis) -> Result<(), ScheduleError> {
+        locked(&self.steps).push("trace".to_owned());
+        pass(&self.takes, "trace").await;
+        assert!(memory > Millis(86_400_000));
+        locked(&self.notes).extend_from_slice(notes);
+        Ok(())
+    }
+
+    async fn book_mail(
         &self,
         lane: Lane,
         asks: &[Ask],
+        ids: &[Option<SendId>],
         addresses: &[AddressDigest],
     ) -> Result<(Vec<Booking>, Vec<usize>), ScheduleError> {
+        assert!(ids.is_empty() || ids.len() == asks.len());
+        locked(&self.ids).extend_from_slice(ids);
         if locked(&self.down).contains(&lane) {
             return Err(ScheduleError::NoBudget("{ses}".into()));
         }
@@ -178,6 +193,8 @@ impl Rig {
                 looked_up: Mutex::default(),
                 calls: Mutex::default(),
                 released: Mutex::default(),
+                ids: Mutex::default(),
+                notes: Mutex::default(),
             },
             queues: FakeQueues {
                 answer: Box::new(|_, _, _| Ok(Vec::new())),

@@ -2,7 +2,10 @@
 
 use sendslot_domain::{Lane, TenantName, tenant::NameError};
 
-use crate::{address::AddressError, request::MAX_RECIPIENTS};
+use crate::{
+    address::AddressError,
+    request::{MAX_AHEAD_DAYS, MAX_RECIPIENTS},
+};
 
 /// Why a request is refused: what, where (a JSON pointer into the request), what to do. No text holds
 /// an address, a subject or anything else of the mail.
@@ -99,6 +102,15 @@ pub enum Refusal {
     /// The expiry is no moment.
     #[error("/expires_at: no moment: write it as in 2030-01-31T12:00:00Z (RFC 3339)")]
     BadExpiry,
+    /// The time to send at is no moment.
+    #[error("/send_at: no moment: write it as in 2030-01-31T12:00:00Z (RFC 3339)")]
+    BadSendAt,
+    /// The time to send at is further ahead than anything is kept.
+    #[error("/send_at: more than {MAX_AHEAD_DAYS} days ahead: hand it in later")]
+    TooFarAhead,
+    /// It would be of no more use when it is to be sent.
+    #[error("/expires_at: not after send_at: the mail could never go")]
+    ExpiresFirst,
     /// The expiry is past.
     #[error("/expires_at: past: the mail is of no more use")]
     Expired,
@@ -166,6 +178,9 @@ impl Refusal {
             Self::TooManyRecipients { .. } => "too_many_recipients",
             Self::OverCap => "over_cap",
             Self::BadExpiry => "bad_expiry",
+            Self::BadSendAt => "bad_send_at",
+            Self::TooFarAhead => "too_far_ahead",
+            Self::ExpiresFirst => "expires_first",
             Self::Expired | Self::TooOld => "expired",
             Self::BadContent { .. } => "bad_content",
             Self::BadHeader { .. } => "bad_header",

@@ -18,6 +18,9 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use crate::{Content, Envelope, Header, Mail, Refusal, SCHEMA, address, json};
 
+/// How many days ahead a mail may be handed in.
+pub const MAX_AHEAD_DAYS: u64 = 366;
+
 /// How many recipients SES takes in one mail.
 pub const MAX_RECIPIENTS: usize = 50;
 
@@ -64,6 +67,8 @@ pub struct SendRequest {
     pub lane: Option<Lane>,
     /// When the mail is of no more use.
     pub expires_at: Option<Moment>,
+    /// When it is to be sent; nothing, or what is past, is now.
+    pub send_at: Option<Moment>,
     /// [`Mail::fingerprint`].
     pub fingerprint: String,
     /// The mail.
@@ -77,6 +82,7 @@ struct Wire {
     tenant: String,
     lane: Option<String>,
     expires_at: Option<String>,
+    send_at: Option<String>,
     from: String,
     #[serde(default)]
     to: Vec<String>,
@@ -109,6 +115,8 @@ impl SendRequest {
             .as_deref()
             .map(|text| moment(text, now))
             .transpose()?;
+        let send_at = wire.send_at.as_deref().map(ahead).transpose()?;
+        check_ahead(send_at, expires_at, now)?;
         let mail = Mail {
             from: wire.from,
             to: wire.to,
@@ -128,6 +136,7 @@ impl SendRequest {
                 .transpose()
                 .map_err(|_| Refusal::UnknownLane)?,
             expires_at,
+            send_at,
             fingerprint: mail.fingerprint().map_err(|e| bad_json(&e))?,
             mail,
         };
@@ -178,7 +187,7 @@ impl SendRequest {
 
     /// Refuses what would not fit a queue message with the longest envelope it can get.
     fn check_envelope(self) -> Result<Self, Refusal> {
-        let lane = self.lane;
+        let (lane, send_at) = (self.lane, self.send_at);
         // The last millisecond and second before the year 2287, when numbers grow a digit.
         let (slot, cell) = (Moment(9_999_999_999_999), Cell(9_999_999_999));
         let cells = vec![(cell, 1); self.mail.cost() as usize];
@@ -194,6 +203,7 @@ impl SendRequest {
             tenant: envelope.tenant,
             lane,
             expires_at: envelope.expires_at,
+            send_at,
             fingerprint: envelope.fingerprint,
             mail: envelope.mail,
         })
@@ -231,11 +241,39 @@ fn bad_json(error: &serde_json::Error) -> Refusal {
     }
 }
 
+/// A moment, from RFC 3339; nothing if it is none. Before 1970 is past as well.
+fn rfc3339(text: &str) -> Option<Moment> {
+    let at = OffsetDateTime::parse(text, &Rfc3339).ok()?;
+    let ms = at.unix_timestamp_nanos() / 1_000_000;
+    Some(Moment(u64::try_from(ms).unwrap_or(0)))
+}
+
+/// When it is to be sent.
+fn ahead(text: &str) -> Result<Moment, Refusal> {
+    rfc3339(text).ok_or(Refusal::BadSendAt)
+}
+
+/// Whether a mail can be kept until then, and is of use then.
+fn check_ahead(
+    send_at: Option<Moment>,
+    expires_at: Option<Moment>,
+    now: Moment,
+) -> Result<(), Refusal> {
+    let Some(at) = send_at else {
+        return Ok(());
+    };
+    if now.until(at).whole_secs() > MAX_AHEAD_DAYS * 86_400 {
+        return Err(Refusal::TooFarAhead);
+    }
+    if expires_at.is_some_and(|end| end <= at) {
+        return Err(Refusal::ExpiresFirst);
+    }
+    Ok(())
+}
+
 /// A moment after `now`, from RFC 3339.
 fn moment(text: &str, now: Moment) -> Result<Moment, Refusal> {
-    let at = OffsetDateTime::parse(text, &Rfc3339).map_err(|_| Refusal::BadExpiry)?;
-    // Before 1970 is past as well.
-    let at = Moment(u64::try_from(at.unix_timestamp_nanos() / 1_000_000).unwrap_or(0));
+    let at = rfc3339(text).ok_or(Refusal::BadExpiry)?;
     if at <= now {
         Err(Refusal::Expired)
     } else {

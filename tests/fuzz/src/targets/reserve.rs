@@ -3,10 +3,10 @@
 use std::{collections::BTreeMap, sync::MutexGuard, time::Duration};
 
 use reserve::{Answer, Deadline, Event, HandlerError, Reserve, ports::Book};
-use sendslot_domain::{Lane, suppression::AddressDigest};
+use sendslot_domain::{Lane, Millis, SendId, suppression::AddressDigest};
 use sendslot_mail::digest;
 use sendslot_runtime::{Metrics, ReserveSettings};
-use sendslot_schedule::{Ask, Booking, ScheduleError, Unused};
+use sendslot_schedule::{Ask, Booking, Note, ScheduleError, Unused};
 use serde_json::{Value, value::RawValue};
 use tokio::time::Instant;
 
@@ -28,13 +28,20 @@ fn is_suppressed(digest: &AddressDigest) -> bool {
 }
 
 impl Book for Shared {
-    async fn book_for(
+    async fn trace(&self, notes: &[Note], _: Millis) -> Result<(), ScheduleError> {
+        assert!(!notes.is_empty(), "a call for nothing");
+        self.redis().await
+    }
+
+    async fn book_mail(
         &self,
         _: Lane,
         asks: &[Ask],
+        ids: &[Option<SendId>],
         addresses: &[AddressDigest],
     ) -> Result<(Vec<Booking>, Vec<usize>), ScheduleError> {
         assert!(!asks.is_empty(), "a call for nothing");
+        assert!(ids.is_empty() || ids.len() == asks.len());
         self.redis().await?;
         let bookings = asks.iter().map(|ask| self.booking(ask)).collect();
         let addresses = addresses.iter().enumerate();
