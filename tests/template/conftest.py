@@ -10,6 +10,10 @@ OWN_GROUP = {"FunctionSecurityGroupId": "sg-0123456789abcdef0"}
 HOLDERS = {
     "SlotHolders": "arn:aws:iam::123456789012:role/news/letter,arn:aws:iam::210987654321:root",
 }
+PRODUCERS = {
+    "Producers": "arn:aws:iam::210987654321:role/shop/checkout,arn:aws:iam::345678901234:root",
+}
+SHADOW = {"Shadow": "true"}
 FIXED = {"SendMaximumConcurrency": "30"}
 RESERVED = {"SendReservedConcurrency": "60"}
 TOPIC = {"AlarmTopicArn": "arn:aws:sns:eu-west-1:123456789012:alarms"}
@@ -25,6 +29,8 @@ CHOICES = {
     "no dashboard": {"Dashboard": "false"},
     "account may be paused": {"PauseAccount": "true"},
     "slot holders": HOLDERS,
+    "producers elsewhere": PRODUCERS,
+    "in shadow": SHADOW,
     "fixed concurrency": FIXED,
     "reserved concurrency": RESERVED,
     "own VPC": OWN_VPC,
@@ -70,6 +76,21 @@ TENANTS = {
     "alarms that tell nobody": TENANT | REPUTATION_TOPIC | {"ReputationAlarms": "true"},
     "one identity": TENANT | {"SesTenant": "true", "Identity": IDENTITIES["Identity"]},
     "no address to write to": TENANT | {"UnsubscribeUrl": "https://acme.example/u"},
+}
+
+
+# The policy that leaves Sendslot as the only way to SES, deployed by itself.
+DOOR = {"SendRoleArns": "arn:aws:iam::123456789012:role/sendslot-SendRole-ABC"}
+EXEMPT = {"ExemptArns": "arn:aws:iam::123456789012:role/news/letter,arn:aws:iam::123456789012:user/smtp"}
+DOORS = {
+    "attached by hand": DOOR,
+    "all set": DOOR
+    | EXEMPT
+    | {
+        "DeniedRoles": "shop,crm",
+        "DeniedUsers": "smtp-old",
+        "OrganizationTargets": "123456789012,ou-ab12-34cd56ef",
+    },
 }
 
 

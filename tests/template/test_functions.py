@@ -5,7 +5,7 @@ import re
 
 import pytest
 from cloudformation import ROOT, Stack, load
-from conftest import CHOICES, FIXED, HOLDERS, REDIS_SECRET, RESERVED, TOPIC
+from conftest import CHOICES, FIXED, HOLDERS, REDIS_SECRET, RESERVED, SHADOW, TOPIC
 
 ALL = {
     "POWERTOOLS_LOG_LEVEL",
@@ -63,8 +63,19 @@ ENVIRONMENT = {
         "SENDSLOT_PRIORITY_SEND_DLQ_URL",
         "SENDSLOT_PRIORITY_UNCERTAIN",
         "SENDSLOT_SEND_CONCURRENCY",
+        "SENDSLOT_SHADOW",
     },
-    "ControlFunction": ALL | BUDGET | PARKED,
+    "ControlFunction": ALL
+    | BUDGET
+    | PARKED
+    | {
+        "SENDSLOT_BULK_INTAKE_DLQ_URL",
+        "SENDSLOT_BULK_INTAKE_QUEUE_URL",
+        "SENDSLOT_BULK_SEND_DLQ_URL",
+        "SENDSLOT_PRIORITY_INTAKE_DLQ_URL",
+        "SENDSLOT_PRIORITY_INTAKE_QUEUE_URL",
+        "SENDSLOT_PRIORITY_SEND_DLQ_URL",
+    },
     "FeedbackFunction": ALL | REDIS | {"SENDSLOT_MAX_MESSAGE_AGE_SECONDS"},
     "AutoPauseFunction": ALL
     | {
@@ -368,10 +379,9 @@ def test_reserve_may_only_move_messages_and_park_them(stack):
 
 def test_send_may_move_messages_send_mail_and_park_it(stack):
     mail = {f"{SES}:{kind}/*" for kind in ("identity", "configuration-set", "template", "tenant")}
-    assert allowed(stack, "SendRole") == redis(stack) | {
-        "ses:SendEmail": mail,
-        "ses:SendRawEmail": mail,
-        "ses:SendTemplatedEmail": mail,
+    sends = dict.fromkeys(("ses:SendEmail", "ses:SendRawEmail", "ses:SendTemplatedEmail"), mail)
+    shadow = stack.parameters["Shadow"] == "true"
+    assert allowed(stack, "SendRole") == redis(stack) | ({} if shadow else sends) | {
         "ses:GetAccount": {"*"},
         "sqs:ReceiveMessage": lanes(".Arn", "SendQueue"),
         "sqs:DeleteMessage": lanes(".Arn", "SendQueue"),
@@ -384,9 +394,27 @@ def test_send_may_move_messages_send_mail_and_park_it(stack):
     }
 
 
-def test_control_may_use_redis_switch_tenants_and_put_parked_mail_back(stack):
+@pytest.mark.parametrize(("given", "switch"), [({}, "off"), ({"Shadow": "false"}, "off"), (SHADOW, "on")])
+def test_in_shadow_nothing_is_sent_and_what_goes_past_is_no_incident(given, switch):
+    stack = Stack(given)
+    assert functions(stack)["SendFunction"]["Properties"]["Environment"]["Variables"]["SENDSLOT_SHADOW"] == switch
+    # Whatever the function does: nobody lets it.
+    assert bool([action for action in allowed(stack, "SendRole") if action.startswith("ses:Send")]) == (switch == "off")
+    assert ("UnscheduledSendsTooHighAlarm" in stack.nested["BudgetAlarms"].resources) == (switch == "off")
+
+
+def test_the_role_that_sends_is_told(stack):
+    assert stack.outputs["SendRoleArn"] == "{SendRole.Arn}"
+
+
+def test_control_may_use_redis_switch_tenants_put_mail_back_and_count(stack):
+    dead = lanes(".Arn", "IntakeDlq", "SendDlq")
     assert allowed(stack, "ControlRole") == redis(stack) | SWITCH | {
-        "sqs:SendMessage": lanes(".Arn", "SendQueue"),
+        "sqs:SendMessage": lanes(".Arn", "SendQueue", "IntakeQueue"),
+        "sqs:ReceiveMessage": dead,
+        "sqs:DeleteMessage": dead,
+        "sqs:ChangeMessageVisibility": dead,
+        "sqs:GetQueueAttributes": dead | lanes(".Arn", "SendQueue", "IntakeQueue"),
         "s3:ListBucket": {PARKING},
         "s3:GetObject": {f"{PARKING}/parked/*"},
         "s3:DeleteObject": {f"{PARKING}/parked/*"},

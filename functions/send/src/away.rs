@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sendslot_domain::{
     Millis, Moment,
-    outcome::{self, Effect, Next, Tries},
+    outcome::{self, Effect, Next, Outcome, Tries},
 };
 use sendslot_mail::Envelope;
 use sendslot_runtime::{AskTenants, RedisDown, queue::SendBatch};
@@ -15,7 +15,7 @@ use crate::{
     batch::{Batch, time_left},
     go::Account,
     message::{Fate, Message, Record, add_void, up_to},
-    ports::{Brakes, Claims, Parking, Provider, Slots, Visibility},
+    ports::{Brakes, Claims, Parking, Provider, Slots, Traces, Visibility},
 };
 
 /// How long a message is held that was held so often before.
@@ -26,7 +26,7 @@ pub(crate) fn hold_for(holds: u32) -> Millis {
 
 impl<R, P, Q, B> Batch<'_, R, P, Q, B>
 where
-    R: Claims + Brakes + Slots + AskTenants,
+    R: Claims + Brakes + Slots + Traces + AskTenants,
     P: Provider,
     Q: SendBatch + Visibility,
     B: Parking,
@@ -98,7 +98,7 @@ where
         let grant = Moment(self.invocation.now.0);
         let asked = self.sender.ask(&message, self.lane, grant, account);
         let reply = asked.await;
-        self.log(&message.envelope, reply.outcome.code(), Some(&reply));
+        self.log_answer(&message.envelope, &reply);
         let Message {
             record,
             mut envelope,
@@ -116,7 +116,9 @@ where
         );
         match consequence.next {
             Next::Commit => {
-                self.metrics.count("SentUnclaimed", 1);
+                // In shadow nothing went, so nothing goes twice.
+                let went = usize::from(reply.outcome != Outcome::Shadowed);
+                self.metrics.count("SentUnclaimed", went);
                 self.end(&envelope, Ending::Sent);
                 self.settled.push((record, Fate::Delete));
             }

@@ -9,7 +9,7 @@
 //! 5. One booking for all that have to go another time.
 //! 6. The bucket of parked mail, then the queues ([`crate::settle`]): put back, dead-letter, hide. Only then may SQS delete the
 //!    old messages; those whose step here failed are named in the answer and come back instead.
-//! 7. The slots that nobody will use go back to the schedule: those of messages that are done with, or have
+//! 7. Redis is told what was parked and dead-lettered, for whoever looks for a mail. And the slots that nobody will use go back to the schedule: those of messages that are done with, or have
 //!    a new one, without having drawn a grant, and new ones of messages that come back. Where a grant was
 //!    drawn, the guard has spent it, whatever came of the send, and nobody else could use the slot.
 //!
@@ -22,8 +22,9 @@
 use std::{sync::atomic::AtomicBool, time::Duration};
 
 use aws_lambda_events::sqs::{SqsBatchResponse, SqsEvent, SqsMessage};
+use futures_util::future::join;
 use sendslot_domain::{
-    Lane, Millis, Moment,
+    Lane, Millis, Moment, SendId,
     outcome::{Consequence, Counts, Next, Outcome, Tries},
 };
 use sendslot_mail::{Envelope, Refusal};
@@ -34,15 +35,16 @@ use sendslot_runtime::{
     queue::{self, SendBatch},
 };
 use sendslot_schedule::{
-    Ask, Booking, Claim, ClaimAsk, End, Ended, Ending, ScheduleError, Standing, Terms, Unused,
+    Ask, Booking, Claim, ClaimAsk, End, Ended, Ending, Note, ScheduleError, Standing, Terms,
+    Unused, What,
 };
 use tokio::time::{Instant, error::Elapsed, sleep, timeout, timeout_at};
 use tracing::{error, info, warn};
 
 use crate::{
     go::{Account, Granted, Run, Tried},
-    message::{Fate, Message, Record, add_void, delay_seconds, unused, up_to},
-    ports::{Brakes, Claims, Parking, Provider, Reply, Slots, Visibility},
+    message::{Fate, Message, Record, add_void, delay_seconds, note, unused, up_to},
+    ports::{Brakes, Claims, Parking, Provider, Reply, Slots, Traces, Visibility},
 };
 
 /// The longest that a message waits for its moment inside an invocation. Further away, it goes back to
@@ -62,7 +64,7 @@ pub const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 /// | booking: `BOOK_TIMEOUT` | 0.5 s | 4.15 s |
 /// | parking: `PARK_TIMEOUT` | 1 s | 5.15 s |
 /// | queues: what is left until `SETTLED_AFTER` from the commit, at least | 0.85 s | 6 s |
-/// | release: `RELEASE_TIMEOUT` | 0.25 s | 6.25 s |
+/// | release, and the notes beside it: `RELEASE_TIMEOUT` | 0.25 s | 6.25 s |
 /// | metrics and the answer | 0.75 s | 7 s |
 ///
 /// After a commit that failed there is no booking and no release: Redis would hardly answer those, and the queues get the
@@ -82,7 +84,7 @@ const COMMIT_TIMEOUT: Duration = Duration::from_secs(1);
 const BOOK_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long after the commit begins the queues must have been told.
 const SETTLED_AFTER: Duration = Duration::from_millis(5_500);
-/// The longest that the release may take.
+/// The longest that the release may take, and the notes beside it.
 const RELEASE_TIMEOUT: Duration = Duration::from_millis(250);
 /// What nobody may send now comes back within so long after somebody may.
 const AFTER_BLOCK: Millis = Millis::from_secs(60);
@@ -136,7 +138,7 @@ pub struct Invocation {
 
 impl<R, P, Q, B> Sender<R, P, Q, B>
 where
-    R: Claims + Brakes + Slots + AskTenants,
+    R: Claims + Brakes + Slots + Traces + AskTenants,
     P: Provider,
     Q: SendBatch + Visibility,
     B: Parking,
@@ -159,6 +161,15 @@ where
         Millis(self.settings.common.max_message_age.0 + MEMORY_MARGIN.0)
     }
 
+    /// How long a mail waits for the event that it was sent. In shadow none comes, as none was.
+    const fn confirmation(&self) -> Millis {
+        if self.settings.shadow {
+            Millis(0)
+        } else {
+            self.settings.confirmation
+        }
+    }
+
     /// Takes a batch through to the answer that SQS gets: it names the messages that come back.
     ///
     /// # Errors
@@ -178,6 +189,9 @@ where
         for name in COUNTS {
             metrics.count(name, 0);
         }
+        if self.settings.shadow {
+            metrics.count("Shadowed", 0);
+        }
 
         let mut batch = Batch {
             sender: self,
@@ -188,6 +202,7 @@ where
             homeless: Vec::new(),
             settled: Vec::new(),
             spare: Vec::new(),
+            notes: Vec::new(),
         };
         let messages = batch.take_in(event.records);
         let messages = batch.whose(messages).await;
@@ -205,7 +220,7 @@ where
         batch.park().await;
         let response = batch.settle(settled_by).await;
         if committed {
-            batch.release().await;
+            join(batch.release(), batch.trace()).await;
         }
         Ok((response, batch.metrics))
     }
@@ -235,11 +250,13 @@ pub(crate) struct Batch<'a, R, P, Q, B> {
     pub(crate) settled: Vec<(Record, Fate)>,
     /// Booked slots that nobody will use.
     pub(crate) spare: Vec<Unused>,
+    /// What happened to mails, for whoever looks for one.
+    pub(crate) notes: Vec<Note>,
 }
 
 impl<R, P, Q, B> Batch<'_, R, P, Q, B>
 where
-    R: Claims + Brakes + Slots + AskTenants,
+    R: Claims + Brakes + Slots + Traces + AskTenants,
     P: Provider,
     Q: SendBatch + Visibility,
     B: Parking,
@@ -258,6 +275,7 @@ where
                         detail: error.to_string(),
                         unused: None,
                         claimed: None,
+                        note: None, // nobody knows which mail it is
                     };
                     self.settled.push((record, fate));
                     continue;
@@ -277,8 +295,12 @@ where
         for mut message in messages {
             match known.get(&message.envelope.tenant) {
                 Some(Known::As(settings)) => {
-                    // A tenant's own policy goes before its lane's.
-                    message.uncertain = settings.uncertain().unwrap_or(message.uncertain);
+                    // A tenant's own policy goes before its lane's. In shadow nothing was sent, so it goes through once more.
+                    message.uncertain = if self.sender.settings.shadow {
+                        UncertainPolicy::Resend
+                    } else {
+                        settings.uncertain().unwrap_or(message.uncertain)
+                    };
                     message.tenant = settings.clone();
                     theirs.push(message);
                 }
@@ -365,7 +387,7 @@ where
             lease: settings.lease,
             longest_wait: LONGEST_WAIT,
             memory: self.sender.memory(),
-            resend_after: resends.then_some(settings.confirmation),
+            resend_after: resends.then_some(self.sender.confirmation()),
         }
     }
 
@@ -392,6 +414,11 @@ where
                     reason: Reason::Paused,
                     unused,
                 }
+            }
+            Claim::Ended(Ended::Cancelled) => {
+                self.log(envelope, "cancelled", None);
+                self.metrics.count("Cancelled", 1);
+                Fate::Delete // whoever cancelled it gave its slot back
             }
             Claim::Ended(how) => {
                 let confirmed = how == Ended::Sent && envelope.uncertain;
@@ -427,6 +454,7 @@ where
                     detail,
                     unused,
                     claimed: None,
+                    note: Some(dead(envelope, "send_id_conflict")),
                 }
             }
         };
@@ -436,7 +464,7 @@ where
     /// A message that may have been sent waits for the event that says so, then is parked. Where it is to be sent again, its
     /// claim lets it go by itself: should that be later than it is here, the message asks again.
     fn uncertain(&mut self, mut message: Message, age: Millis) {
-        let confirmation = self.sender.settings.confirmation;
+        let confirmation = self.sender.confirmation();
         let unused = message.unused();
         if !message.envelope.uncertain {
             self.log(&message.envelope, Outcome::Uncertain.code(), None);
@@ -526,7 +554,7 @@ where
     /// Draws the consequences of one send.
     fn conclude(&mut self, mut message: Message, reply: &Reply) {
         let envelope = &mut message.envelope;
-        self.log(envelope, reply.outcome.code(), Some(reply));
+        self.log_answer(envelope, reply);
         let tries = Tries {
             attempts: envelope.attempts,
             holds: envelope.holds,
@@ -551,6 +579,7 @@ where
                     reason,
                     detail: format!("{}: {said}", reply.outcome.code()),
                     unused: None,
+                    note: Some(dead(envelope, reason)),
                     claimed: Some(Box::new(message.envelope)),
                 }
             }
@@ -570,7 +599,7 @@ where
                 self.end(envelope, Ending::Uncertain);
                 envelope.uncertain = true;
                 envelope.resend = false;
-                let wait = Millis(self.sender.settings.confirmation.0 + 999);
+                let wait = Millis(self.sender.confirmation().0 + 999);
                 return self.again(message.record, &message.envelope, wait, "Held", None);
             }
             Next::Again {
@@ -604,10 +633,12 @@ where
             return true;
         }
         for pause in COMMIT_PAUSES {
-            let commit =
-                self.sender
-                    .redis
-                    .commit(&self.invocation.id, self.sender.memory(), &self.ends);
+            let commit = self.sender.redis.commit(
+                &self.invocation.id,
+                self.lane,
+                self.sender.memory(),
+                &self.ends,
+            );
             match timeout(COMMIT_TIMEOUT, commit).await {
                 Ok(Ok(())) => return true,
                 failed => warn!(error = failure(failed), "committing failed"),
@@ -667,7 +698,11 @@ where
                 standing: Standing::Again,
             })
             .collect();
-        let book = self.sender.redis.book(self.lane, &asks);
+        let ids: Vec<Option<SendId>> = homeless
+            .iter()
+            .map(|Homeless { message, .. }| Some(message.envelope.send_id.clone()))
+            .collect();
+        let book = self.sender.redis.book(self.lane, &asks, &ids);
         let bookings = match timeout(BOOK_TIMEOUT, book).await {
             Ok(Ok(bookings)) => bookings,
             failed => {
@@ -752,7 +787,7 @@ where
     }
 
     /// Gives booked slots back that nobody will use.
-    async fn release(&mut self) {
+    async fn release(&self) {
         if self.spare.is_empty() {
             return;
         }
@@ -762,6 +797,22 @@ where
             failed => warn!(
                 error = failure(failed),
                 "releasing slots failed: they stay empty"
+            ),
+        }
+    }
+
+    /// Tells Redis what happened to mails. Only whoever looks for one misses it.
+    async fn trace(&self) {
+        if self.notes.is_empty() {
+            return;
+        }
+        let trace = self.sender.redis.trace(&self.notes, self.sender.memory());
+        match timeout(RELEASE_TIMEOUT, trace).await {
+            Ok(Ok(())) => {}
+            failed => warn!(
+                error = failure(failed),
+                mails = self.notes.len(),
+                "noting what was parked or dead-lettered failed: only the log knows"
             ),
         }
     }
@@ -790,6 +841,7 @@ where
             reason,
             detail,
             unused,
+            note: Some(dead(&message.envelope, reason)),
             // Nobody holds a claim of it: it had none, or that was given up before its new slot was asked for.
             claimed: None,
         };
@@ -811,6 +863,13 @@ where
         });
     }
 
+    /// Logs what a provider answered. That it wasn't asked says whoever didn't ([`crate::shadow`]).
+    pub(crate) fn log_answer(&self, envelope: &Envelope, reply: &Reply) {
+        if reply.outcome != Outcome::Shadowed {
+            self.log(envelope, reply.outcome.code(), Some(reply));
+        }
+    }
+
     pub(crate) fn log(&self, envelope: &Envelope, outcome: &str, reply: Option<&Reply>) {
         let Envelope {
             send_id,
@@ -822,6 +881,12 @@ where
         let said = reply.and_then(|reply| reply.said.as_deref());
         info!(%send_id, %tenant, lane = %self.lane, attempts, outcome, provider_message_id, said);
     }
+}
+
+/// That a mail was dead-lettered.
+fn dead(envelope: &Envelope, reason: &str) -> Note {
+    let reason = reason.to_owned();
+    note(envelope, What::Dead { reason })
 }
 
 /// What is said of a call that was given up.

@@ -8,7 +8,7 @@
 //! - `message`, `go`, `away`, `settle`: parts of it: what is known of a message; from the grant to the provider's answer; Redis
 //!   can't be used; what SQS and S3 are told.
 //! - [`ports`]: what a batch needs from outside, one narrow trait each; those of Redis are met there.
-//! - [`ses`]: mail to SES, and its answers back.
+//! - [`ses`]: mail to SES, and its answers back. [`shadow`]: no mail to anybody, and what it would have been.
 //! - [`sqs`]: what SQS must do beside taking messages.
 
 mod away;
@@ -18,6 +18,7 @@ mod message;
 pub mod ports;
 pub mod ses;
 mod settle;
+pub mod shadow;
 pub mod sqs;
 
 pub use batch::{Invocation, Sender};

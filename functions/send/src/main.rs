@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use aws_lambda_events::sqs::SqsEvent;
 use aws_sdk_sqs::config::retry::RetryConfig;
 use lambda_runtime::{Context, Error, LambdaEvent, service_fn};
-use send::{Invocation, Sender, batch::SEND_TIMEOUT, ses::Ses};
+use send::{Invocation, Sender, batch::SEND_TIMEOUT, ses::Ses, shadow::Door};
 use sendslot_domain::Moment;
 use sendslot_runtime::{Seeded, SendSettings, aws, bucket::Bucket, logs};
 use tokio::time::Instant;
@@ -18,7 +18,11 @@ async fn main() -> Result<(), Error> {
     let service = settings.common.service.clone();
     let config = aws::config(RetryConfig::standard()).await;
     let redis = Seeded::connect(&settings.common, &config)?;
-    let provider = Ses::new((&config).into(), SEND_TIMEOUT);
+    let provider = if settings.shadow {
+        Door::Shadow
+    } else {
+        Door::Open(Ses::new((&config).into(), SEND_TIMEOUT))
+    };
     let queues = aws_sdk_sqs::Client::new(&config);
     let bucket = Bucket::new((&config).into(), settings.common.parking_bucket.clone());
     let (sender, service) = (

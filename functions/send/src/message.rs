@@ -10,7 +10,7 @@ use sendslot_runtime::{
     parking::Reason,
     queue::{self, MAX_DELAY_SECONDS},
 };
-use sendslot_schedule::{ClaimAsk, Purpose, Unused};
+use sendslot_schedule::{ClaimAsk, Note, Purpose, Unused, What};
 
 /// A message as SQS handed it over.
 pub(crate) struct Record {
@@ -126,6 +126,17 @@ pub(crate) fn unused(envelope: &Envelope) -> Option<Unused> {
     })
 }
 
+/// What happened to a mail, for whoever looks for it.
+pub(crate) fn note(envelope: &Envelope, what: What) -> Note {
+    Note {
+        tenant: envelope.tenant.clone(),
+        send_id: envelope.send_id.clone(),
+        lane: envelope.lane,
+        cost: envelope.mail.cost(),
+        what,
+    }
+}
+
 /// What SQS has to do with a message.
 pub(crate) enum Fate {
     /// It is done with.
@@ -138,6 +149,8 @@ pub(crate) enum Fate {
         unused: Option<Unused>,
         /// What is known of it, if it was claimed: should that claim be left standing, the dead letter must say so.
         claimed: Option<Box<Envelope>>,
+        /// What to note of it then.
+        note: Option<Note>,
     },
     /// Put `message` on the send queue in its place.
     Again {

@@ -3,11 +3,13 @@
 
 use std::future::Future;
 
-use sendslot_domain::{Lane, Millis, Moment, TenantName, outcome::Outcome};
+use sendslot_domain::{Lane, Millis, Moment, SendId, TenantName, outcome::Outcome};
 use sendslot_mail::Envelope;
 pub use sendslot_runtime::bucket::Parking;
 use sendslot_runtime::{Queue, Seeded, TenantSettings};
-use sendslot_schedule::{Ask, Booking, Claim, ClaimAsk, End, ScheduleError, Terms, Unused};
+use sendslot_schedule::{
+    Ask, Booking, Claim, ClaimAsk, End, Note, Schedule, ScheduleError, Terms, Unused,
+};
 
 /// The right to send.
 pub trait Claims: Sync {
@@ -31,6 +33,7 @@ pub trait Claims: Sync {
     fn commit(
         &self,
         owner: &str,
+        lane: Lane,
         memory: Millis,
         ends: &[End],
     ) -> impl Future<Output = Result<(), ScheduleError>> + Send;
@@ -64,11 +67,13 @@ pub trait Brakes: Sync {
 
 /// Slots for what has to go another time.
 pub trait Slots: Sync {
-    /// Books in one round trip, one answer each, as [`sendslot_schedule::Schedule::book`] does.
+    /// Books in one round trip for the mails with these send ids, one answer each, as [`sendslot_schedule::Schedule::book_mail`]
+    /// does.
     fn book(
         &self,
         lane: Lane,
         asks: &[Ask],
+        ids: &[Option<SendId>],
     ) -> impl Future<Output = Result<Vec<Booking>, ScheduleError>> + Send;
 
     /// Gives slots back, as [`sendslot_schedule::Schedule::release`] does.
@@ -100,8 +105,14 @@ impl Claims for Seeded {
             .await
     }
 
-    async fn commit(&self, owner: &str, memory: Millis, ends: &[End]) -> Result<(), ScheduleError> {
-        self.call(|schedule| async move { schedule.commit(owner, memory, ends).await })
+    async fn commit(
+        &self,
+        owner: &str,
+        lane: Lane,
+        memory: Millis,
+        ends: &[End],
+    ) -> Result<(), ScheduleError> {
+        self.call(|schedule| async move { schedule.commit(owner, lane, memory, ends).await })
             .await
     }
 }
@@ -146,13 +157,37 @@ impl Brakes for Seeded {
 }
 
 impl Slots for Seeded {
-    async fn book(&self, lane: Lane, asks: &[Ask]) -> Result<Vec<Booking>, ScheduleError> {
-        self.checked(|schedule| async move { schedule.book(lane, asks).await })
-            .await
+    async fn book(
+        &self,
+        lane: Lane,
+        asks: &[Ask],
+        ids: &[Option<SendId>],
+    ) -> Result<Vec<Booking>, ScheduleError> {
+        let book =
+            |schedule: Schedule| async move { schedule.book_mail(lane, asks, ids, &[]).await };
+        let (bookings, _) = self.checked(book).await?;
+        Ok(bookings)
     }
 
     async fn release(&self, lane: Lane, unused: &[Unused]) -> Result<(), ScheduleError> {
         self.call(|schedule| async move { schedule.release(lane, unused).await })
+            .await
+    }
+}
+
+/// What happened to mails, for whoever looks for one.
+pub trait Traces: Sync {
+    /// Notes it in one round trip, as [`sendslot_schedule::Schedule::trace`] does.
+    fn trace(
+        &self,
+        notes: &[Note],
+        memory: Millis,
+    ) -> impl Future<Output = Result<(), ScheduleError>> + Send;
+}
+
+impl Traces for Seeded {
+    async fn trace(&self, notes: &[Note], memory: Millis) -> Result<(), ScheduleError> {
+        self.call(|schedule| async move { schedule.trace(notes, memory).await })
             .await
     }
 }

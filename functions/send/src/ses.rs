@@ -92,13 +92,7 @@ impl Provider for Ses {
     async fn send(&self, mail: &Outgoing<'_>) -> Reply {
         let answer = match request(mail) {
             Ok(request) => answer(request.send_with(&self.client).await),
-            Err(error) => {
-                return Reply {
-                    outcome: Outcome::BadRequest,
-                    id: None,
-                    said: Some(error.to_string()),
-                };
-            }
+            Err(error) => return unsendable(&error),
         };
         let said = match &answer {
             Answer::Error { status, code, .. } => {
@@ -149,6 +143,15 @@ impl Intercept for SendingEnabled {
             let _ = self.0.set(sends);
         }
         Ok(())
+    }
+}
+
+/// What is made of a mail that no request can be made of, without asking SES.
+pub(crate) fn unsendable(error: &Unsendable) -> Reply {
+    Reply {
+        outcome: Outcome::BadRequest,
+        id: None,
+        said: Some(error.to_string()),
     }
 }
 

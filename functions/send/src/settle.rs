@@ -10,14 +10,14 @@ use sendslot_runtime::{
     parking::{ParkedKey, Reason},
     queue::{self, Attribute, NotSent, SendBatch, send_all},
 };
-use sendslot_schedule::Unused;
+use sendslot_schedule::{Note, Unused, What};
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{error, info, warn};
 
 use crate::{
     away::hold_for,
     batch::{Batch, LATE},
-    message::{Fate, Record, delay_seconds},
+    message::{Fate, Record, delay_seconds, note},
     ports::{Parking, Visibility},
 };
 
@@ -37,6 +37,7 @@ struct Put {
     count: &'static str,
     unused: Option<Unused>,
     booked: Option<Unused>,
+    note: Option<Note>,
 }
 
 impl<R, P, Q: SendBatch + Visibility, B: Parking> Batch<'_, R, P, Q, B> {
@@ -88,6 +89,11 @@ impl<R, P, Q: SendBatch + Visibility, B: Parking> Batch<'_, R, P, Q, B> {
             if done {
                 let (send_id, tenant) = (&envelope.send_id, &envelope.tenant);
                 let reason = reason.as_str();
+                let what = What::Parked {
+                    first_seen: envelope.first_seen,
+                    reason: reason.to_owned(),
+                };
+                self.notes.push(note(&envelope, what));
                 info!(%send_id, %tenant, lane = %self.lane, outcome = "parked", reason);
                 self.metrics.count("Parked", 1);
                 self.spare.extend(unused);
@@ -160,6 +166,7 @@ impl<R, P, Q: SendBatch + Visibility, B: Parking> Batch<'_, R, P, Q, B> {
                         count,
                         unused,
                         booked,
+                        note: None,
                     });
                 }
                 Fate::DeadLetter {
@@ -167,6 +174,7 @@ impl<R, P, Q: SendBatch + Visibility, B: Parking> Batch<'_, R, P, Q, B> {
                     detail,
                     unused,
                     claimed: _,
+                    note,
                 } => {
                     let id = record.id.clone();
                     dead.messages.push(dead_letter(record, reason, detail));
@@ -175,6 +183,7 @@ impl<R, P, Q: SendBatch + Visibility, B: Parking> Batch<'_, R, P, Q, B> {
                         count: "DeadLettered",
                         unused,
                         booked: None,
+                        note,
                     });
                 }
             }
@@ -209,6 +218,7 @@ impl<R, P, Q: SendBatch + Visibility, B: Parking> Batch<'_, R, P, Q, B> {
             if is_put(&put.id, done) {
                 self.metrics.count(put.count, 1);
                 self.spare.extend(put.unused);
+                self.notes.extend(put.note);
             } else {
                 self.spare.extend(put.booked);
                 response.add_failure(put.id);

@@ -159,7 +159,7 @@ async fn a_full_guard_costs_a_new_slot_but_no_attempt() {
         .asked()
         .into_iter()
         .find(|asked| matches!(asked, Asked::Book { .. }));
-    let Some(Asked::Book { lane, asks }) = book else {
+    let Some(Asked::Book { lane, asks, ids }) = book else {
         panic!("nothing was booked")
     };
     assert_eq!(
@@ -167,6 +167,7 @@ async fn a_full_guard_costs_a_new_slot_but_no_attempt() {
         (Lane::Bulk, 1, 1, Standing::Again)
     );
     assert_eq!(asks[0].tenant.as_str(), "beta");
+    assert_eq!(ids, [Some("b".parse().unwrap())], "so that it can be found");
     let put = world.put(SEND);
     assert_eq!(put[0].delay_seconds, 4);
     let mut rebooked = envelope("b");

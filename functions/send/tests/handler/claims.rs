@@ -176,7 +176,7 @@ async fn mail_of_a_paused_tenant_is_parked_and_its_slot_given_back() {
 
         left_alone(&world, &handled);
         assert_eq!(handled.counts(), [("Parked", 1), ("Paused", 1)].into());
-        assert_eq!(world.calls(), ["claim", "park", "release"]);
+        assert_eq!(world.calls(), ["claim", "park", "release", "trace"]);
         assert_eq!(world.parked(), [(key("paused"), envelope("a"))]);
         assert_eq!(world.released(), [old()]);
     }
@@ -253,7 +253,7 @@ async fn without_its_event_it_is_parked_as_uncertain() {
     left_alone(&world, &handled);
     assert_eq!(handled.counts(), [("Parked", 1)].into());
     assert_eq!(world.parked(), [(key("uncertain"), copy)]);
-    assert_eq!(world.calls(), ["claim", "park"]);
+    assert_eq!(world.calls(), ["claim", "park", "trace"]);
 
     // Found so late that the time is over: at once.
     let world = says(uncertain(CONFIRMATION.0 + 1));
@@ -462,7 +462,7 @@ async fn a_paused_tenant_that_the_booking_tells_of_is_parked_with_its_slot_given
     let handled = world.handle(&bodies(&["a"])).await;
     left_alone(&world, &handled);
     assert_eq!(handled.counts(), [("Parked", 1), ("Paused", 1)].into());
-    assert_eq!(world.calls(), ["claim", "book", "park", "release"]);
+    assert_eq!(world.calls(), ["claim", "book", "park", "release", "trace"]);
     assert_eq!(world.parked(), [(key("paused"), envelope("a"))]);
     assert_eq!(world.copies(), [], "no other copy of it");
     assert_eq!(world.released(), [old()], "once");

@@ -10,15 +10,15 @@ use aws_lambda_events::sqs::{BatchItemFailure, SqsEvent};
 use send::{
     Invocation, Sender,
     batch::COUNTS,
-    ports::{Brakes, Claims, Outgoing, Parking, Provider, Reply, Slots, Visibility},
+    ports::{Brakes, Claims, Outgoing, Parking, Provider, Reply, Slots, Traces, Visibility},
 };
-use sendslot_domain::{Cell, Lane, Millis, Moment, TenantName, outcome::Outcome};
+use sendslot_domain::{Cell, Lane, Millis, Moment, SendId, TenantName, outcome::Outcome};
 use sendslot_runtime::{
     AskTenants, Metrics, Queue, SendSettings, TenantSettings,
     queue::{Failed, Message, SendBatch},
 };
 use sendslot_schedule::{
-    Ask, Booking, Claim, ClaimAsk, End, Ending, Purpose, ScheduleError, Slot, Terms, Unused,
+    Ask, Booking, Claim, ClaimAsk, End, Ending, Note, Purpose, ScheduleError, Slot, Terms, Unused,
 };
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
@@ -81,6 +81,11 @@ pub(crate) enum Asked {
     Book {
         lane: Lane,
         asks: Vec<Ask>,
+        ids: Vec<Option<SendId>>,
+    },
+    Trace {
+        notes: Vec<Note>,
+        memory: Millis,
     },
     Put {
         queue: String,
@@ -129,7 +134,7 @@ pub(crate) struct World {
     pub(crate) sets: HashMap<&'static str, Option<&'static str>>,
     /// What else is set for them.
     pub(crate) tenants: HashMap<&'static str, TenantSettings>,
-    /// Calls that fail: "claim", "renew", "book", "hide", "park", "sets"; "budget": all of Redis, which is empty.
+    /// Calls that fail: "claim", "renew", "book", "hide", "park", "sets", "trace"; "budget": all of Redis, which is empty.
     pub(crate) fails: HashSet<&'static str>,
     /// How many commits fail before one works.
     pub(crate) commits_fail: Mutex<usize>,
@@ -413,6 +418,18 @@ impl World {
             .collect()
     }
 
+    /// What was noted, for whoever looks for a mail.
+    pub(crate) fn noted(&self) -> Vec<Note> {
+        let asked = self.asked().into_iter();
+        asked
+            .filter_map(|asked| match asked {
+                Asked::Trace { notes, .. } => Some(notes),
+                _ => None,
+            })
+            .flatten()
+            .collect()
+    }
+
     /// The names of the calls, in order, without the sends.
     pub(crate) fn calls(&self) -> Vec<&'static str> {
         let asked = self.asked().into_iter();
@@ -432,6 +449,7 @@ impl World {
                 Asked::Put { .. } => Some("put"),
                 Asked::Hide { .. } => Some("hide"),
                 Asked::Release { .. } => Some("release"),
+                Asked::Trace { .. } => Some("trace"),
             })
             .collect()
     }
@@ -498,7 +516,13 @@ impl Claims for &World {
         Ok(vec![self.renewal; asks.len()])
     }
 
-    async fn commit(&self, owner: &str, memory: Millis, ends: &[End]) -> Result<(), ScheduleError> {
+    async fn commit(
+        &self,
+        owner: &str,
+        _: Lane,
+        memory: Millis,
+        ends: &[End],
+    ) -> Result<(), ScheduleError> {
         let ends = ends
             .iter()
             .map(|end| (end.send_id.to_string(), end.how))
@@ -582,10 +606,16 @@ impl AskTenants for &World {
 }
 
 impl Slots for &World {
-    async fn book(&self, lane: Lane, asks: &[Ask]) -> Result<Vec<Booking>, ScheduleError> {
+    async fn book(
+        &self,
+        lane: Lane,
+        asks: &[Ask],
+        ids: &[Option<SendId>],
+    ) -> Result<Vec<Booking>, ScheduleError> {
         self.note(Asked::Book {
             lane,
             asks: asks.to_vec(),
+            ids: ids.to_vec(),
         });
         self.redis(self.slots_take, self.fails.contains("book"))
             .await?;
@@ -603,6 +633,17 @@ impl Slots for &World {
             unused: unused.to_vec(),
         });
         self.redis(self.slots_take, false).await
+    }
+}
+
+impl Traces for &World {
+    async fn trace(&self, notes: &[Note], memory: Millis) -> Result<(), ScheduleError> {
+        self.note(Asked::Trace {
+            notes: notes.to_vec(),
+            memory,
+        });
+        self.redis(self.slots_take, self.fails.contains("trace"))
+            .await
     }
 }
 

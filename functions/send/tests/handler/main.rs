@@ -1,4 +1,4 @@
-//! The handler: batches on fakes with a paused clock, the sample events, and SES and S3 over HTTP.
+//! The handler: batches on fakes with a paused clock, the sample events, on a real Valkey, and SES and S3 over HTTP.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod away;
@@ -10,4 +10,7 @@ mod late;
 mod outcomes;
 mod s3;
 mod ses;
+mod shadow;
 mod tenants;
+mod traces;
+mod valkey;

@@ -58,6 +58,8 @@ fn of_one_mail() -> Vec<Case> {
     let deleted = |outcome, counts: Counts| -> Case { (outcome, Now::Gone, &[], counts, rejected) };
     vec![
         (Outcome::Sent, Now::Gone, &[], &[("Sent", 1)], Ending::Sent),
+        // Counted as shadow.rs has it.
+        (Outcome::Shadowed, Now::Gone, &[], &[], Ending::Sent),
         deleted(Outcome::Rejected, &[("Rejected", 1)]),
         deleted(Outcome::Suppressed, &[("Suppressed", 1)]),
         deleted(bad, &[("Rejected", 1)]),
@@ -226,7 +228,7 @@ async fn redis_is_told_at_once_and_the_claims_end_before_anything_is_put_back() 
     assert_eq!(
         world.calls(),
         [
-            "claim", "slow", "pause", "block", "commit", "book", "park", "put", "put"
+            "claim", "slow", "pause", "block", "commit", "book", "park", "put", "put", "trace"
         ]
     );
     assert_eq!(world.told()[0], "slow 0 3", "its recipients");

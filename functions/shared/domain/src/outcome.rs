@@ -49,6 +49,8 @@ pub enum Answer {
 pub enum Outcome {
     /// The provider took the message.
     Sent,
+    /// Nobody was asked: the deployment only books and records, and this message would have been sent now.
+    Shadowed,
     /// The account sends faster than it may.
     RateThrottled {
         /// How long the provider asked us to stay away, when it did.
@@ -208,8 +210,9 @@ const fn again(counts: Counts, failures: u32) -> Next {
 
 impl Outcome {
     /// One of each, as [`table`] lists them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Sent,
+        Self::Shadowed,
         Self::RateThrottled { retry_after: None },
         Self::DailyQuota,
         Self::SetPaused,
@@ -314,6 +317,7 @@ impl Outcome {
     pub const fn code(self) -> &'static str {
         match self {
             Self::Sent => "sent",
+            Self::Shadowed => "shadow",
             Self::RateThrottled { .. } => "rate_throttled",
             Self::DailyQuota => "daily_quota",
             Self::SetPaused => "set_paused",
@@ -346,7 +350,7 @@ impl Outcome {
 
     const fn next(self, tries: Tries) -> Next {
         match self {
-            Self::Sent => Next::Commit,
+            Self::Sent | Self::Shadowed => Next::Commit,
             Self::Rejected | Self::Suppressed | Self::BadRequest => Next::Delete,
             Self::SetPaused | Self::TenantPaused => Next::Park,
             Self::Uncertain => Next::Confirm,
@@ -412,6 +416,7 @@ impl Outcome {
                 length: TENANT_PAUSE,
             },
             Self::Sent
+            | Self::Shadowed
             | Self::Rejected
             | Self::Suppressed
             | Self::BadRequest
@@ -429,6 +434,7 @@ impl Outcome {
     const fn metric(self) -> &'static str {
         match self {
             Self::Sent => "Sent",
+            Self::Shadowed => "Shadowed",
             Self::RateThrottled { .. } => "Throttled",
             Self::DailyQuota | Self::AccountPaused | Self::Suspended => "Blocked",
             Self::Denied => "Denied",
@@ -448,6 +454,7 @@ impl Outcome {
     const fn when(self) -> &'static str {
         match self {
             Self::Sent => "accepted",
+            Self::Shadowed => "isn't asked, with `Shadow=true`",
             Self::RateThrottled { .. } => {
                 "429, `TooManyRequestsException`, `ThrottlingException`, `LimitExceededException`, \"Maximum sending rate exceeded\""
             }
@@ -692,6 +699,7 @@ mod tests {
             let never = matches!(
                 outcome,
                 Outcome::Sent
+                    | Outcome::Shadowed
                     | Outcome::Rejected
                     | Outcome::Suppressed
                     | Outcome::BadRequest

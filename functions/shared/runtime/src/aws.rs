@@ -8,6 +8,7 @@ use std::{env, time::Duration};
 
 pub use aws_config::retry::RetryConfig;
 use aws_config::{BehaviorVersion, ConfigLoader, SdkConfig, timeout::TimeoutConfig};
+use aws_sdk_sqs::config::SharedHttpClient;
 use aws_smithy_http_client::{
     Builder,
     tls::{Provider, TlsContext, TrustStore, rustls_provider::CryptoMode},
@@ -44,12 +45,7 @@ fn configured(loader: ConfigLoader, retry: RetryConfig, idle: Duration) -> Confi
     } else {
         TlsContext::builder().build()
     };
-    let tls = tls.unwrap_or_else(|_| TlsContext::default());
-    let http = Builder::new()
-        .pool_idle_timeout(idle)
-        .tls_provider(Provider::Rustls(CryptoMode::Ring))
-        .tls_context(tls)
-        .build_https();
+    let http = http(tls.unwrap_or_else(|_| TlsContext::default()), idle);
     let timeouts = TimeoutConfig::builder()
         .connect_timeout(CONNECT_TIMEOUT)
         .operation_attempt_timeout(ATTEMPT_TIMEOUT)
@@ -58,6 +54,21 @@ fn configured(loader: ConfigLoader, retry: RetryConfig, idle: Duration) -> Confi
         .http_client(http)
         .retry_config(retry)
         .timeout_config(timeouts.build())
+}
+
+/// The HTTP client alone, for what isn't a function: it trusts the system's certificates, as people's credentials may come from
+/// elsewhere than the endpoint.
+#[must_use]
+pub fn http_client() -> SharedHttpClient {
+    http(TlsContext::default(), IDLE_CONNECTION)
+}
+
+fn http(tls: TlsContext, idle: Duration) -> SharedHttpClient {
+    Builder::new()
+        .pool_idle_timeout(idle)
+        .tls_provider(Provider::Rustls(CryptoMode::Ring))
+        .tls_context(tls)
+        .build_https()
 }
 
 /// Whether every call goes to an `http://` endpoint: one is set for all services, and none of those

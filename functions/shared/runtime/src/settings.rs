@@ -194,6 +194,8 @@ pub struct SendSettings {
     pub confirmation: Millis,
     /// How many batches of each lane are sent at once at most (`SENDSLOT_SEND_CONCURRENCY`).
     pub concurrency: u32,
+    /// Whether no mail leaves, and all else is as if it did (`SENDSLOT_SHADOW`, `on` or `off`).
+    pub shadow: bool,
 }
 
 /// What `control` needs: Redis, what makes the account's numbers a budget, and where parked mail is and goes.
@@ -220,6 +222,12 @@ pub struct ControlSettings {
     pub parking_bucket: String,
     /// The queues that parked mail goes to when it is released (`SENDSLOT_<LANE>_SEND_QUEUE_URL`).
     pub send_queues: ByLane<Queue>,
+    /// Where refused requests go again (`SENDSLOT_<LANE>_INTAKE_QUEUE_URL`).
+    pub intake_queues: ByLane<Queue>,
+    /// Where refused requests are (`SENDSLOT_<LANE>_INTAKE_DLQ_URL`).
+    pub intake_dlqs: ByLane<Queue>,
+    /// Where mail is that couldn't be sent (`SENDSLOT_<LANE>_SEND_DLQ_URL`).
+    pub send_dlqs: ByLane<Queue>,
     /// A message first seen longer ago is expired (`SENDSLOT_MAX_MESSAGE_AGE_SECONDS`).
     pub max_message_age: Millis,
 }
@@ -264,6 +272,9 @@ impl ControlSettings {
         });
         let parking_bucket = vars.parking_bucket();
         let send_queues = vars.queues("SEND_QUEUE");
+        let intake_queues = vars.queues("INTAKE_QUEUE");
+        let intake_dlqs = vars.queues("INTAKE_DLQ");
+        let send_dlqs = vars.queues("SEND_DLQ");
         let max_message_age = vars.max_message_age();
         vars.finish((|| {
             Some(Self {
@@ -278,6 +289,9 @@ impl ControlSettings {
                 tenants: tenants?,
                 parking_bucket: parking_bucket?,
                 send_queues: send_queues?,
+                intake_queues: intake_queues?,
+                intake_dlqs: intake_dlqs?,
+                send_dlqs: send_dlqs?,
                 max_message_age: max_message_age?,
             })
         })())
@@ -432,6 +446,7 @@ impl SendSettings {
             "300",
         );
         let concurrency = vars.parsed("SENDSLOT_SEND_CONCURRENCY", Some("20"), "20", concurrency);
+        let shadow = vars.parsed("SENDSLOT_SHADOW", Some("off"), "off", switch);
         vars.finish((|| {
             Some(Self {
                 common: common?,
@@ -440,6 +455,7 @@ impl SendSettings {
                 uncertain: uncertain?,
                 confirmation: confirmation?,
                 concurrency: concurrency?,
+                shadow: shadow?,
             })
         })())
     }
@@ -989,6 +1005,7 @@ mod tests {
             "SENDSLOT_PARKING_BUCKET" => Some("parked".to_owned()),
             "SENDSLOT_PRIORITY_SEND_QUEUE_URL" => Some("http://sqs/0/priority-send".to_owned()),
             "SENDSLOT_BULK_SEND_QUEUE_URL" => Some("http://sqs/0/bulk-send".to_owned()),
+            name if name.ends_with("_URL") => Some("http://sqs/0/another".to_owned()),
             _ => None,
         };
         let settings = ControlSettings::read(few).unwrap_or_else(|e| panic!("{e}"));
