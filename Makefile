@@ -16,7 +16,7 @@ RELEASE := $(shell date -u +%Y-%m-%dT%H:%M:%SZ)
 export SAM_CLI_TELEMETRY := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-all tools demo up down invoke test test-rust test-prove test-template test-stack test-fuzz test-chaos chaos fuzz lint fmt bench prove docs deploy tenant clean
+.PHONY: help setup setup-all tools demo up down cli invoke test test-rust test-prove test-template test-stack test-fuzz test-chaos chaos fuzz lint fmt bench prove costs docs deploy tenant clean
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -42,6 +42,10 @@ up: setup ## start the local stack and leave it running; out/stack.json describe
 down: ## end what `make up` started
 	@if [ -x $(STACK_PYTHON) ]; then $(LOCAL) down; else echo "nothing was up"; fi
 
+cli: tools ## build the operator's command, sendslot, and say where it is
+	@cargo build --quiet --workspace --bin sendslot
+	@echo "$(abspath $(TARGET)/sendslot): its commands are in cli/README.md, and in its --help"
+
 invoke: setup ## run one function: FUNCTION=reserve EVENT=events/reserve/batch.json
 	@$(LOCAL) invoke
 
@@ -61,7 +65,7 @@ test-template: setup-all
 	.venv/lint/bin/python -m pytest -q tests/template
 
 test-stack: setup ## the tests of a deployed stack alone; STACK=up or AWS_ENDPOINT_URL=… says which
-	cargo build --quiet --workspace --bin reserve --bin send --bin control --bin quota-refresh --bin feedback --bin auto-pause --bin ses-simulator
+	cargo build --quiet --workspace --bin reserve --bin send --bin control --bin quota-refresh --bin feedback --bin auto-pause --bin ses-simulator --bin sendslot
 	SES_SIMULATOR="$(TARGET)/ses-simulator" $(STACK_PYTHON) -m pytest -q tests/local tests/simulator tests/chaos tests/stack
 
 test-chaos: setup
@@ -95,9 +99,13 @@ fuzz: setup ## hand random events to every function, or to FUNCTION=send: INPUTS
 	cargo build --quiet --workspace --bin fuzz
 	SENDSLOT_VALKEY_SERVER="$$($(VALKEY_SERVER))" "$(TARGET)/fuzz" --inputs $(or $(INPUTS),1000000) --seed $(or $(SEED),1) $(FUNCTION)
 
-docs: setup-all ## write what the docs take from the code: docs/outcomes.md, the README's parameters
+costs: setup ## count what a mail takes on this machine, COSTS_MAILS=3000, and what AWS asks for it; writes out/costs.json, docs/costs.md
+	@$(LOCAL) costs
+
+docs: setup-all ## write what the docs take from the code: docs/outcomes.md, the README's parameters, the tables of docs/costs.md
 	SENDSLOT_WRITE_DOCS=1 cargo test --workspace --quiet --lib the_table_in_the_docs
 	.venv/lint/bin/python tests/template/parameters.py --write README.md
+	$(STACK_PYTHON) -m tests.local.costs
 
 deploy: setup ## build for Lambda and deploy into your AWS account, asking first: PARAMETERS="Tenants=acme AlarmTopicArn=…"
 	PATH="$(CURDIR)/.venv/stack/bin:$$PATH" $(SAM) build $(OVERRIDES)
