@@ -1,4 +1,4 @@
-"""The commands behind the Makefile: `python -m tests.local demo|up|down|invoke`."""
+"""The commands behind the Makefile: `python -m tests.local demo|up|down|invoke|costs`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 
 from rich.markup import escape
 
+from .costs import costs
 from .demo import demo
 from .errors import LocalError
 from .invoke import invoke
@@ -30,8 +31,10 @@ def main(command: str) -> int:
             console.print("down" if down() else "nothing was up")
         elif command == "invoke":
             return invoke(os.environ.get("FUNCTION", ""), os.environ.get("EVENT", ""))
+        elif command == "costs":
+            return costs(os.environ)
         else:
-            raise LocalError(f"{command!r} is not one of demo, up, down, invoke")
+            raise LocalError(f"{command!r} is not one of demo, up, down, invoke, costs")
     except LocalError as error:
         console.print(f"[red]error:[/] {escape(str(error))}", soft_wrap=True)
         return 1

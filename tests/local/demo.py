@@ -49,7 +49,7 @@ def demo(knobs: Knobs) -> int:
         redis_calls = RedisCalls(stack.redis(), LUA)
         record = Record(Path(stack.record))
         producer = Producer(stack, plan)
-        _send(knobs, stack, plan, producer, record)
+        send(knobs, stack, plan, producer, record, out / "logs")
         result = report(
             mails=len(plan),
             handed_in=producer.handed_in,
@@ -68,8 +68,8 @@ def demo(knobs: Knobs) -> int:
     return 1 if reasons else 0
 
 
-def _send(knobs: Knobs, stack: Stack, plan: Plan, producer: Producer, record: Record) -> None:
-    """Hand the plan in and follow the record until all arrived, or nothing more will."""
+def send(knobs: Knobs, stack: Stack, plan: Plan, producer: Producer, record: Record, logs: Path) -> None:
+    """Hand the plan in and follow the record until all arrived, or nothing more will. `logs`: of the servers."""
     queues = Queues(stack)
     with _bar() as bar:
         handed = bar.add_task("handed in", total=len(plan), rate="")
@@ -97,7 +97,7 @@ def _send(knobs: Knobs, stack: Stack, plan: Plan, producer: Producer, record: Re
                 producer.stop()
                 break
             if not reached:
-                _check_functions(stack, producer)
+                _check_functions(stack, producer, logs)
             time.sleep(0.25)
         record.follow()
 
@@ -113,12 +113,12 @@ def _longest_seconds(knobs: Knobs, plan: Plan) -> float:
     return urgent + 3 * plan.recipients / knobs.budget_per_second + _patience_seconds(knobs)
 
 
-def _check_functions(stack: Stack, producer: Producer) -> None:
+def _check_functions(stack: Stack, producer: Producer, logs: Path) -> None:
     """End the run if a function can't start, such as for its settings: nothing would ever arrive."""
-    log = OUT / "demo" / "logs" / "emulator.log"
+    log = logs / "emulator.log"
     if "emulator" in stack.pids and (failed := failed_start(log.read_text(errors="replace"))):
         producer.stop()
-        raise LocalError(f"{failed}\nLogs are in {shown_path(log.parent)}/")
+        raise LocalError(f"{failed}\nLogs are in {shown_path(logs)}/")
 
 
 def _rate(record: Record) -> str:
@@ -177,7 +177,7 @@ def _without_record(knobs: Knobs, stack: Stack, plan: Plan) -> int:
             if not stack.alive():
                 raise LocalError("the stack stopped by itself")
             if time.monotonic() < begun + STALL_SECONDS:
-                _check_functions(stack, producer)
+                _check_functions(stack, producer, OUT / "demo" / "logs")
             if time.monotonic() > bound:
                 producer.stop()
                 left = ", ".join(f"{queues.depth(output):,} in {output.removesuffix('Url')}" for output in LIVE)

@@ -18,6 +18,11 @@ tenant's bounces would set off every tenant's alarm. Here an alarm sees its own 
 
 EventBridge Scheduler looks every ten seconds what is due, so `rate(1 minute)` would run after 60 to 70 seconds. Here
 it looks every second.
+
+AWS sends a bill, the emulator doesn't. With EMULATOR_COUNTS it counts requests and invocations as AWS would meter them,
+for `make costs`, and writes them to the file that it names (`counting.py`). Lambda's pollers make no requests in the
+emulator; here each batch that they take counts as the ReceiveMessage, and what they delete of it as the
+DeleteMessageBatch, that Lambda makes for it.
 """
 
 from __future__ import annotations
@@ -27,13 +32,17 @@ import functools
 import json
 import os
 import random
+import threading
 import time
 import types
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from .counting import EVENTBRIDGE, FUNCTION, OTHER, POLLER, SQS_BATCH, Counter, sent
+
 CONTROL = "EMULATOR_CONTROL"
+COUNTS = "EMULATOR_COUNTS"
 NOTES = "redelivered.jsonl"
 
 # How often the scheduler looks what is due.
@@ -158,11 +167,117 @@ def heed_dimensions(cloudwatch: Any) -> None:
     cloudwatch._evaluate_alarm = evaluate_own_metric
 
 
+def count_requests(app: Any, counter: Counter) -> None:
+    """Patch the emulator's front door: count what comes by HTTP. Functions are told by the SDK they use."""
+    dispatch = app._dispatch_service_request
+
+    @functools.wraps(dispatch)
+    async def dispatch_and_count(
+        method: str, path: str, headers: dict[str, str], body: bytes, query: dict[str, Any], request_id: str
+    ) -> Any:
+        params = app._routing_params(method, path, headers, body, query)
+        service: str = app.detect_service(method, path, headers, params)
+        action: str = app._ct_event_name(service, method, path, headers, params)
+        by = FUNCTION if headers.get("user-agent", "").startswith("aws-sdk-rust") else OTHER
+        queue, size, grouped = "", len(body), False
+        if service == "sqs" and isinstance(request := _json(body), dict):
+            queue = str(request.get("QueueUrl", "")).rpartition("/")[2]
+            if action.startswith("SendMessage"):
+                size, grouped = sent(request)
+        counter.request(service, action, by, queue, size, grouped)
+        return await dispatch(method, path, headers, body, query, request_id)
+
+    app._dispatch_service_request = dispatch_and_count
+
+
+def _json(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except ValueError:
+        return None
+
+
+def count_polls(sqs: Any, counter: Counter) -> None:
+    """Patch the emulator's SQS: count what event source mappings take and delete, as Lambda's pollers would ask for."""
+    receive: Callable[[str, int], list[dict[str, Any]]] = sqs._receive_messages_for_esm
+    delete: Callable[[str, set[str]], None] = sqs._delete_messages_for_esm
+
+    @functools.wraps(receive)
+    def receive_and_count(queue_url: str, max_number: int) -> list[dict[str, Any]]:
+        received = receive(queue_url, max_number)
+        if received:
+            size = sum(len(message["body"].encode()) for message in received)
+            requests = -(-len(received) // SQS_BATCH)
+            counter.request("sqs", "ReceiveMessage", POLLER, queue_url.rpartition("/")[2], size, count=requests)
+        return received
+
+    @functools.wraps(delete)
+    def delete_and_count(queue_url: str, receipt_handles: set[str]) -> None:
+        requests = -(-len(receipt_handles) // SQS_BATCH)
+        counter.request("sqs", "DeleteMessageBatch", POLLER, queue_url.rpartition("/")[2], count=requests)
+        delete(queue_url, receipt_handles)
+
+    sqs._receive_messages_for_esm = receive_and_count
+    sqs._delete_messages_for_esm = delete_and_count
+
+
+def count_events(eventbridge: Any, counter: Counter) -> None:
+    """Patch the emulator's EventBridge: count what its rules put on queues."""
+    to_sqs: Callable[..., None] = eventbridge._dispatch_to_sqs
+
+    @functools.wraps(to_sqs)
+    def put_and_count(spec: Any, payload: str, *more: Any) -> None:
+        counter.request("sqs", "SendMessage", EVENTBRIDGE, spec.resource, len(payload.encode()))
+        to_sqs(spec, payload, *more)
+
+    eventbridge._dispatch_to_sqs = put_and_count
+
+
+def count_invocations(worker: Any, counter: Counter) -> None:
+    """Patch the emulator's environment of a native function: count its runs and how long each takes.
+
+    After each answer the emulator waits for what the function may still print. That is no time of the function's.
+    """
+    invoke = worker.invoke
+    drain = worker._drain_stderr_bounded
+    waited = threading.local()
+
+    @functools.wraps(drain)
+    def drain_and_measure(self: Any, *args: Any, **options: Any) -> str:
+        begun = time.monotonic()
+        try:
+            return str(drain(self, *args, **options))
+        finally:
+            waited.seconds = getattr(waited, "seconds", 0.0) + time.monotonic() - begun
+
+    @functools.wraps(invoke)
+    def invoke_and_count(self: Any, *args: Any, **options: Any) -> dict[str, Any]:
+        waited.seconds = 0.0
+        begun = time.monotonic()
+        result: dict[str, Any] = invoke(self, *args, **options)
+        seconds = time.monotonic() - begun - waited.seconds
+        memory = int(self.config.get("MemorySize") or 128)
+        counter.invocation(self.func_name, seconds, memory, bool(result.get("cold_start")), result.get("log") or "")
+        return result
+
+    worker._drain_stderr_bounded = drain_and_measure
+    worker.invoke = invoke_and_count
+
+
 def main() -> None:
     """Run the emulator as its own command does."""
+    from ministack import app
     from ministack.app import main as run
+    from ministack.core.lambda_runtime import ProvidedWorker
     from ministack.services import cloudwatch, eventbridge, scheduler, sqs
 
+    if counts := os.environ.get(COUNTS):
+        counter = Counter(Path(counts))
+        count_requests(app, counter)
+        count_polls(sqs, counter)
+        count_events(eventbridge, counter)
+        count_invocations(ProvidedWorker, counter)
+        counter.write_on()
     if control := os.environ.get(CONTROL):
         deliver_twice(sqs, Redelivery(Path(control)))
     heed_dimensions(cloudwatch)
