@@ -29,7 +29,9 @@ async fn main() -> Result<(), Error> {
             // It counts down on the clock that never jumps.
             let left = event.context.deadline().duration_since(SystemTime::now());
             let deadline = Deadline::at(Instant::now() + left.unwrap_or_default());
-            let (answer, metrics) = control.handle(event.payload.get(), deadline).await;
+            // On the heap, as it is large.
+            let handled = Box::pin(control.handle(event.payload.get(), deadline));
+            let (answer, metrics) = handled.await;
             metrics.into_iter().for_each(Metrics::flush);
             Ok::<_, Error>(answer)
         };

@@ -25,7 +25,7 @@ use sendslot_runtime::{
     parking::{ParkedKey, Reason},
     queue::{self, Message, NotSent, SendBatch},
 };
-use sendslot_schedule::{Ask, Booking, Look, Mark, Standing};
+use sendslot_schedule::{Ask, Booking, Look, Mark, Standing, Wait};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::{
@@ -45,6 +45,8 @@ const USUALLY: u64 = 20;
 const PACE: Duration = Duration::from_secs(1);
 /// Nobody else receives a letter for so long: longer than a call takes.
 const HIDDEN_SECONDS: u16 = 90;
+/// After so long it is asked again for letters that somebody else has hidden.
+const HIDDEN_AGAIN: Millis = Millis::from_secs(5);
 /// So many letters that may go are held of each queue, for each recipient that goes in a second; so many at least and at most.
 const AHEAD: f64 = 2.0;
 const LEAST_AHEAD: usize = 20;
@@ -171,6 +173,16 @@ struct Pile<'a> {
     /// All was received.
     all_seen: bool,
     failures: u32,
+}
+
+/// A letter on its way to its next queue.
+struct Post {
+    /// Of which pile it is.
+    index: usize,
+    candidate: Candidate,
+    message: Message,
+    /// What comes to nothing if it doesn't get there.
+    booked: Option<(Ask, Booking)>,
 }
 
 /// What became of letters, as it is told.
@@ -486,116 +498,100 @@ impl<B: Book, Q: SendBatch + DeadLetters + Depths, S: Parked> Redriver<'_, B, Q,
         gone: &mut Vec<(usize, String)>,
         deadline: Deadline,
     ) -> u32 {
-        let mut undone = Undone::default();
-        let mut posts: [Vec<(usize, Candidate, Message, Option<(Ask, Booking)>)>; 2] =
-            Default::default();
-        let (mut envelopes, mut asks) = (Vec::new(), Vec::new());
+        let (mut requests, mut envelopes, mut asks) = (Vec::new(), Vec::new(), Vec::new());
         for (index, candidate) in going {
             if let Some(ask) = candidate.ask() {
                 envelopes.push((index, candidate));
                 asks.push(ask);
             } else {
-                let message = candidate.as_request();
-                posts[0].push((index, candidate, message, None));
+                requests.push(Post {
+                    index,
+                    message: candidate.as_request(),
+                    candidate,
+                    booked: None,
+                });
             }
         }
-        let ids: Vec<_> = envelopes
-            .iter()
-            .map(|(_, one)| one.send_id.clone())
-            .collect();
+        let ids = envelopes.iter().map(|(_, one)| one.send_id.clone());
+        let ids: Vec<_> = ids.collect();
         let bookings = if asks.is_empty() {
             Ok(Vec::new())
         } else {
             book(self.schedule, lane, &asks, &ids, deadline.book_by()).await
         };
-        let bookings = match bookings {
-            Ok(bookings) => bookings,
-            Err(error) => {
-                tracing::error!(%lane, %error, "dead letters get no slots");
-                for (index, candidate) in envelopes.iter().rev() {
-                    piles[*index].ready.push_front(candidate.clone());
-                }
-                Vec::new()
+        let bookings = bookings.unwrap_or_else(|error| {
+            tracing::error!(%lane, %error, "dead letters get no slots");
+            for (index, candidate) in envelopes.iter().rev() {
+                piles[*index].ready.push_front(candidate.clone());
             }
-        };
-        let all = envelopes.into_iter().zip(asks).zip(bookings);
-        for (((index, candidate), ask), booking) in all {
-            let pile = &mut piles[index];
-            let (why, detail) = match &booking {
-                Booking::Slot(slot) => match candidate.as_envelope(lane, slot, wanted.resend) {
-                    Ok(message) => {
-                        posts[1].push((index, candidate, message, Some((ask, booking))));
-                        continue;
-                    }
-                    Err(error) => {
-                        undone.add(&ask, &booking);
-                        ("unwritable", error.to_string())
-                    }
-                },
+            Vec::new()
+        });
+        let (mut undone, mut booked) = (Undone::default(), Vec::new());
+        for (((index, candidate), ask), booking) in envelopes.into_iter().zip(asks).zip(bookings) {
+            let made = match &booking {
+                Booking::Slot(slot) => candidate.as_envelope(lane, slot, wanted.resend),
                 Booking::Cancelled => {
                     account.told.ended += 1;
                     gone.push((index, candidate.receipt));
                     continue;
                 }
-                Booking::Wait(wait) => {
-                    account.wait = account.wait.max(wait.delay);
+                Booking::Wait(Wait { delay: wait, .. }) | Booking::Blocked(wait) => {
+                    account.wait = account.wait.max(*wait);
                     undone.add(&ask, &booking);
-                    pile.ready.push_front(candidate);
+                    piles[index].ready.push_front(candidate);
                     continue;
                 }
-                Booking::Blocked(left) => {
-                    account.wait = account.wait.max(*left);
-                    pile.ready.push_front(candidate);
+                other => {
+                    let (why, detail) = no_slot(other);
+                    account.leave(candidate.left(lane, why, &detail));
+                    piles[index].stay.push(candidate.receipt);
                     continue;
                 }
-                Booking::Paused => (
-                    "tenant_paused",
-                    "its tenant may not send: resume it, then redrive".to_owned(),
-                ),
-                Booking::UnknownTenant => (
-                    Refusal::UNKNOWN_TENANT,
-                    "nobody knows its tenant: set it up, then redrive".to_owned(),
-                ),
-                Booking::OverCap => (Refusal::OverCap.code(), Refusal::OverCap.to_string()),
-                Booking::Left => ("no_slot", "it left its line".to_owned()),
             };
-            account.leave(candidate.left(lane, why, &detail));
-            pile.stay.push(candidate.receipt);
-        }
-        let mut went = 0;
-        let settings = self.settings;
-        let queues = [
-            settings.intake_queues.get(lane),
-            settings.send_queues.get(lane),
-        ];
-        for (queue, posts) in queues.into_iter().zip(posts) {
-            let messages: Vec<Message> = posts.iter().map(|post| post.2.clone()).collect();
-            let put = queue::send_all(self.queues, queue, &messages, deadline.put_by()).await;
-            for ((index, candidate, _, booked), put) in posts.into_iter().zip(put) {
-                match put {
-                    Ok(()) => {
-                        if let Some((tenant, send_id)) = candidate.name() {
-                            tracing::info!(%send_id, %tenant, %lane, outcome = "redriven");
-                        }
-                        account.told.redriven += 1;
-                        went += candidate.cost;
-                        gone.push((index, candidate.receipt));
-                    }
-                    Err(error) => {
-                        tracing::error!(%lane, %error, "a dead letter stays where it is");
-                        if let Some((ask, booking)) = &booked {
-                            undone.add(ask, booking);
-                        }
-                        if matches!(error, NotSent::TooLarge { .. } | NotSent::Refused { .. }) {
-                            account.leave(candidate.left(
-                                lane,
-                                "not_queued",
-                                "its next queue refused it",
-                            ));
-                        }
-                        piles[index].stay.push(candidate.receipt);
-                    }
+            match made {
+                Ok(message) => booked.push(Post {
+                    index,
+                    candidate,
+                    message,
+                    booked: Some((ask, booking)),
+                }),
+                Err(error) => {
+                    undone.add(&ask, &booking);
+                    account.leave(candidate.left(lane, "unwritable", &error.to_string()));
+                    piles[index].stay.push(candidate.receipt);
                 }
+            }
+        }
+        let settings = self.settings;
+        let mut went = 0;
+        for (queue, posts) in [
+            (settings.intake_queues.get(lane), requests),
+            (settings.send_queues.get(lane), booked),
+        ] {
+            let messages: Vec<Message> = posts.iter().map(|post| post.message.clone()).collect();
+            let put = queue::send_all(self.queues, queue, &messages, deadline.put_by()).await;
+            for (post, put) in posts.into_iter().zip(put) {
+                let Post {
+                    index, candidate, ..
+                } = post;
+                let Err(error) = put else {
+                    if let Some((tenant, send_id)) = candidate.name() {
+                        tracing::info!(%send_id, %tenant, %lane, outcome = "redriven");
+                    }
+                    account.told.redriven += 1;
+                    went += candidate.cost;
+                    gone.push((index, candidate.receipt));
+                    continue;
+                };
+                tracing::error!(%lane, %error, "a dead letter stays where it is");
+                if let Some((ask, booking)) = &post.booked {
+                    undone.add(ask, booking);
+                }
+                if matches!(error, NotSent::TooLarge { .. } | NotSent::Refused { .. }) {
+                    let why = "its next queue refused it";
+                    account.leave(candidate.left(lane, "not_queued", why));
+                }
+                piles[index].stay.push(candidate.receipt);
             }
         }
         booking::undo(self.schedule, lane, &undone, deadline.undo_by()).await;
@@ -621,7 +617,8 @@ impl<B: Book, Q: SendBatch + DeadLetters + Depths, S: Parked> Redriver<'_, B, Q,
 
     /// Shows what stays, and tells what has come of it.
     async fn close(&self, piles: Vec<Pile<'_>>, account: Account, deadline: Deadline) -> Redriven {
-        let Account { mut told, wait } = account;
+        let Account { mut told, mut wait } = account;
+        let mut hidden = false;
         for mut pile in piles {
             let ready = pile.ready.drain(..).map(|one| one.receipt);
             let stay: Vec<String> = ready.chain(pile.stay).collect();
@@ -629,20 +626,28 @@ impl<B: Book, Q: SendBatch + DeadLetters + Depths, S: Parked> Redriver<'_, B, Q,
             let queue = pile.queue;
             stream::iter(stay.chunks(queue::MAX_ENTRIES))
                 .for_each_concurrent(8, async |ten| {
-                    match timeout_at(deadline.undo_by(), self.queues.show(queue, ten)).await {
-                        Ok(Ok(())) => {}
-                        _ => tracing::warn!(
+                    let shown = timeout_at(deadline.undo_by(), self.queues.show(queue, ten)).await;
+                    if !matches!(shown, Ok(Ok(()))) {
+                        tracing::warn!(
                             queue = queue.name(),
                             letters = ten.len(),
                             "letters that stay are seen again in {HIDDEN_SECONDS} s"
-                        ),
+                        );
                     }
                 })
                 .await;
-            match timeout_at(deadline.undo_by(), self.queues.depth(queue)).await {
-                Ok(Ok(depth)) => told.remaining += depth.visible + depth.delayed + depth.in_flight,
-                _ => tracing::warn!(queue = queue.name(), "it isn't known what a queue holds"),
-            }
+            let depth = timeout_at(deadline.undo_by(), self.queues.depth(queue)).await;
+            let Ok(Ok(depth)) = depth else {
+                tracing::warn!(queue = queue.name(), "it isn't known what a queue holds");
+                continue;
+            };
+            told.remaining += depth.visible + depth.delayed + depth.in_flight;
+            // Another call has them, or was killed: they come back.
+            hidden |= depth.in_flight > 0;
+        }
+        if told.done && hidden {
+            told.done = false;
+            wait = wait.max(HIDDEN_AGAIN);
         }
         if !told.done {
             told.retry_after_ms = wait.0;
@@ -736,5 +741,21 @@ impl<B: Book, Q: SendBatch + DeadLetters + Depths, S: Parked> Redriver<'_, B, Q,
         }
         told.remaining = keys.len() as u64;
         Ok(told)
+    }
+}
+
+/// Why a letter has no slot, and what to do.
+fn no_slot(booking: &Booking) -> (&'static str, String) {
+    match booking {
+        Booking::Paused => (
+            "tenant_paused",
+            "its tenant may not send: resume it, then redrive".to_owned(),
+        ),
+        Booking::UnknownTenant => (
+            Refusal::UNKNOWN_TENANT,
+            "nobody knows its tenant: set it up, then redrive".to_owned(),
+        ),
+        Booking::OverCap => (Refusal::OverCap.code(), Refusal::OverCap.to_string()),
+        _ => ("no_slot", "there is no slot for it".to_owned()),
     }
 }

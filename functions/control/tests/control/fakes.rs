@@ -206,10 +206,13 @@ impl Depths for FakeQueues {
     /// As many are visible as were put there.
     async fn depth(&self, queue: &Queue) -> Result<QueueStatus, String> {
         self.diary.pass("depth").await;
-        let visible = self.on(queue.name()).len() + self.letters(queue.name()).len();
+        let letters = self.letters(queue.name());
+        let hidden = letters.iter().filter(|(_, visible)| !visible).count();
+        let visible = self.on(queue.name()).len() + letters.len() - hidden;
         Ok(QueueStatus {
             visible: visible as u64,
-            ..QueueStatus::default()
+            delayed: 0,
+            in_flight: hidden as u64,
         })
     }
 }

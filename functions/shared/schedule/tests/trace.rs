@@ -531,7 +531,8 @@ async fn tenants_have_what_their_callers_were_told() {
         sent_at: rig.now,
         suppress: None,
     };
-    rig.schedule().feed(MEMORY, &[told.clone()]).await.unwrap();
+    let one = std::slice::from_ref(&told);
+    rig.schedule().feed(MEMORY, one).await.unwrap();
     rig.end("b", Ending::Sent, 1).await;
     rig.end("c", Ending::Uncertain, 1).await;
     rig.end("d", Ending::Rejected, 1).await;
