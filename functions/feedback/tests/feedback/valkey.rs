@@ -94,7 +94,10 @@ async fn an_event_settles_an_uncertain_claim() {
             how: Ending::Uncertain,
             cost: 2,
         };
-        real.schedule.commit("w-1", Lane::Bulk, MEMORY, &[end]).await.unwrap();
+        real.schedule
+            .commit("w-1", Lane::Bulk, MEMORY, &[end])
+            .await
+            .unwrap();
         let claim = real.claim("w-2").await;
         assert!(matches!(claim, Claim::Uncertain { .. }), "{claim:?}");
         real.run(&[body]).await;
