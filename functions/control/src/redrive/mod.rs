@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use futures_util::{StreamExt, stream};
+use futures_util::{StreamExt, future::join_all, stream};
 use sendslot_domain::{Lane, Millis, Moment, Rate, SendId, TenantName};
 use sendslot_mail::Refusal;
 use sendslot_runtime::{
@@ -194,6 +194,17 @@ struct Account {
 }
 
 impl Account {
+    /// Takes another in.
+    fn add(&mut self, other: Self) {
+        self.told.passed += other.told.passed;
+        for (reason, count) in other.told.left {
+            *self.told.left.entry(reason).or_default() += count;
+        }
+        let room = MOST_LISTED.saturating_sub(self.told.listed.len());
+        let listed = other.told.listed.into_iter().take(room);
+        self.told.listed.extend(listed);
+    }
+
     fn leave(&mut self, left: LeftMail) {
         *self.told.left.entry(left.reason.clone()).or_default() += 1;
         if self.told.listed.len() < MOST_LISTED {
@@ -281,9 +292,13 @@ impl<B: Book, Q: SendBatch + DeadLetters + Depths, S: Parked> Redriver<'_, B, Q,
         };
         loop {
             let next = Instant::now() + PACE;
-            for pile in &mut piles {
-                self.fill(pile, wanted, now(began), &mut account, deadline)
-                    .await;
+            // All at once, as SQS takes its time to say that there is nothing.
+            let now = now(began);
+            let fills = piles
+                .iter_mut()
+                .map(|pile| self.fill(pile, wanted, now, deadline));
+            for found in join_all(fills).await {
+                account.add(found);
             }
             for lane in &wanted.lanes {
                 if !deadline.is_near() {
@@ -305,15 +320,15 @@ impl<B: Book, Q: SendBatch + DeadLetters + Depths, S: Parked> Redriver<'_, B, Q,
         self.close(piles, account, deadline).await
     }
 
-    /// Receives letters of a queue until enough of them may go.
+    /// Receives letters of a queue until enough of them may go. Answers with those that won't.
     async fn fill(
         &self,
         pile: &mut Pile<'_>,
         wanted: &Wanted,
         now: Moment,
-        account: &mut Account,
         deadline: Deadline,
-    ) {
+    ) -> Account {
+        let mut account = Account::default();
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -356,8 +371,9 @@ impl<B: Book, Q: SendBatch + DeadLetters + Depths, S: Parked> Redriver<'_, B, Q,
             );
             pile.failures += 1;
             pile.all_seen |= pile.failures >= PATIENCE;
-            return;
+            break;
         }
+        account
     }
 
     /// Has as much of a lane go as its rate allows now.
