@@ -5,7 +5,8 @@ use std::{collections::BTreeMap, fs, path::Path};
 use sendslot_domain::Lane;
 use sendslot_runtime::{
     control::{
-        Answer, Paused, Refreshed, Released, Replayed, Request, Resumed, Status, Suppressed,
+        Answer, Cancelled, Found, Paused, Redriven, Refreshed, Released, Replayed, Request,
+        Resumed, Status, Suppressed,
     },
     parking::Reason,
 };
@@ -77,6 +78,18 @@ async fn every_sample_event_does_what_its_name_says() {
                 assert!(status.redis.ok);
                 format!("{}", status.budget.expect("a budget").effective_rate)
             }
+            "find" => {
+                let found: Found = read(&answer);
+                format!("{} {}", found.send_id, found.state)
+            }
+            "cancel" => {
+                let cancelled: Cancelled = read(&answer);
+                format!("{} {}", cancelled.send_id, cancelled.was)
+            }
+            "redrive" => {
+                let redriven: Redriven = read(&answer);
+                format!("{} {}", redriven.redriven, redriven.done)
+            }
             other => panic!("say here what events/control/{other}.json should come to"),
         };
         seen.insert(name, (request.caller().to_owned(), told));
@@ -104,6 +117,9 @@ async fn every_sample_event_does_what_its_name_says() {
         ("release", ("operator", "1 false")),
         ("suppress", ("quota-refresh", "2 true")),
         ("status", ("operator", "0.9")),
+        ("find", ("operator", "order-4711 unknown")),
+        ("cancel", ("operator", "order-4711 unknown")),
+        ("redrive", ("operator", "0 true")),
     ];
     let expected = expected
         .map(|(name, (caller, told))| (name.to_owned(), (caller.to_owned(), told.to_owned())));
