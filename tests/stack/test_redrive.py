@@ -47,14 +47,14 @@ class Live(threading.Thread):
         self._sqs: Any = stack.client("sqs")
         self._url = stack.outputs["BulkIntakeQueueUrl"]
         self._send_id = send_id
-        self._stop = threading.Event()
+        self._ended = threading.Event()
         #: When each was handed in, ms.
         self.handed_in: dict[Key, float] = {}
 
     def run(self) -> None:
         part = 0.1
         due = time.monotonic()
-        while not self._stop.is_set():
+        while not self._ended.is_set():
             made = [request(self._send_id(), LIVE) for _ in range(round(LIVE_PER_SECOND * part))]
             entries = [{"Id": str(n), "MessageBody": json.dumps(one)} for n, one in enumerate(made)]
             now = time.time() * 1000
@@ -65,7 +65,7 @@ class Live(threading.Thread):
             time.sleep(max(0.0, due - time.monotonic()))
 
     def end(self) -> None:
-        self._stop.set()
+        self._ended.set()
         self.join()
 
 
