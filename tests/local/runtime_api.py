@@ -16,6 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
 DEADLINE = "lambda-runtime-deadline-ms"
+REQUEST_ID = "lambda-runtime-aws-request-id"
 # Of one connection alone, or set by whoever sends.
 _NOT_HANDED_ON = {"connection", "content-length", "date", "host", "server", "transfer-encoding"}
 
@@ -31,17 +32,22 @@ def with_deadline(api: str, timeout_seconds: int) -> Iterator[str]:
         def _hand_on(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length", 0)))
             headers = {name: value for name, value in self.headers.items() if name.lower() not in _NOT_HANDED_ON}
-            # `next` answers when there is an event.
-            connection = http.client.HTTPConnection(upstream.hostname or "", upstream.port)
-            try:
-                connection.request(self.command, upstream.path + self.path, body, headers)
-                answer = connection.getresponse()
-                content = answer.read()
-            except OSError:
-                self.close_connection = True  # the API has ended, and so will the function
-                return
-            finally:
-                connection.close()
+            while True:
+                # `next` answers when there is an event.
+                connection = http.client.HTTPConnection(upstream.hostname or "", upstream.port)
+                try:
+                    connection.request(self.command, upstream.path + self.path, body, headers)
+                    answer = connection.getresponse()
+                    content = answer.read()
+                except OSError:
+                    self.close_connection = True  # the API has ended, and so will the function
+                    return
+                finally:
+                    connection.close()
+                if not self.path.endswith("/next") or answer.getheader(REQUEST_ID):
+                    break
+                # It isn't ready now and then, and a function ends by what is no event.
+                time.sleep(0.1)
             self.send_response(answer.status)
             for name, value in answer.getheaders():
                 if name.lower() == DEADLINE:

@@ -41,8 +41,11 @@ use crate::{
 
 /// How long a redrive goes on unless it is told otherwise; at most it is as long as a replay.
 const USUALLY: u64 = 20;
-/// From one part to the next.
+/// From one part to the next, at most: that many mails go together, and live mail behind them waits for as many turns.
 const PACE: Duration = Duration::from_secs(1);
+/// So small are parts where the rate allows it, mails, and so often they go at most.
+const PART: f64 = 2.0;
+const FASTEST: Duration = Duration::from_millis(100);
 /// Nobody else receives a letter for so long: longer than a call takes.
 const HIDDEN_SECONDS: u16 = 90;
 /// After so long it is asked again for letters that somebody else has hidden.
@@ -285,13 +288,14 @@ impl<B: Book, Q: SendBatch + DeadLetters + Depths, S: Parked> Redriver<'_, B, Q,
                 });
             }
         }
+        let pace = Duration::from_secs_f64((PART / wanted.rate).min(1.0)).max(FASTEST);
         let (began, mut account) = (Instant::now(), Account::default());
         let now = |began: Instant| {
             let passed = u64::try_from(began.elapsed().as_millis()).unwrap_or_default();
             look.now + Millis(passed)
         };
         loop {
-            let next = Instant::now() + PACE;
+            let next = Instant::now() + pace;
             // All at once, as SQS takes its time to say that there is nothing.
             let now = now(began);
             let fills = piles
