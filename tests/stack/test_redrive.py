@@ -34,8 +34,8 @@ REDRIVEN_PER_SECOND = 20
 #: Live mail alone, before: as long as the redrive lasts, within bounds.
 BEFORE_SECONDS = min(max(LETTERS / REDRIVEN_PER_SECOND, 20), 120)
 WINDOW_SECONDS = 5
-#: What may go at once at first: a second's worth. A batch is granted together, too.
-ALLOWANCE = REDRIVEN_PER_SECOND + 5
+#: What may go at once at first, and again where another takes over: a second's worth each.
+ALLOWANCE = 2 * REDRIVEN_PER_SECOND
 CLI = ROOT / os.environ.get("CARGO_TARGET_DIR", "target") / "debug" / "sendslot"
 
 
